@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Llama-family language models with any attention of still/attention.h.
+ *
+ *   still_tokenizer   text <-> token ids, chat templates
+ *   still_model       weights and configuration; immutable, may be shared by threads and sessions
+ *   still_session     one conversation: evaluate tokens, read logits, checkpoint, save
+ *   still_sampler     picks the next token from logits
+ *
+ * The shortest program:
+ *
+ *     still_model *model = NULL;
+ *     still_session *session = NULL;
+ *     if (still_model_open(&model, "model.gguf", NULL)) fail(still_last_error());
+ *     if (still_session_create(&session, model, NULL)) fail(still_last_error());
+ *     still_session_evaluate(session, ids, count, NULL, NULL);
+ *     const float *logits = still_session_logits(session);   // of the token after the last one
+ */
+#ifndef STILL_MODEL_H
+#define STILL_MODEL_H
+
+#include <still/attention.h>
+#include <still/still.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int32_t still_token;
+
+/* ---- tokenizer ---------------------------------------------------------------------------------- */
+
+typedef struct still_tokenizer still_tokenizer;
+
+/* Opens a tokenizer alone: a .gguf, a tokenizer.json, a SentencePiece tokenizer.model, or a vocab.json /
+ * encoder.json for which merges_path names merges.txt / vocab.bpe (NULL otherwise). pattern names the
+ * pre-tokenizer of a vocab.json pair ("gpt2", "llama3", "smollm", "qwen2"), NULL = "gpt2"; the other
+ * kinds of file say it themselves. Errors: FILE, FORMAT, UNSUPPORTED (names what is unknown).
+ * Thread-safety: immutable, may be shared. */
+STILL_API still_status still_tokenizer_open(still_tokenizer **tokenizer, const char *path,
+                                            const char *merges_path, const char *pattern);
+STILL_API void still_tokenizer_destroy(still_tokenizer *tokenizer);
+
+/* Number of ids; valid ids are 0 .. size-1. */
+STILL_API int still_tokenizer_size(const still_tokenizer *tokenizer);
+
+/* Ids with a meaning, -1 where the vocabulary has none. */
+STILL_API still_token still_tokenizer_bos(const still_tokenizer *tokenizer);
+STILL_API still_token still_tokenizer_eos(const still_tokenizer *tokenizer);
+/* 1 if id ends an answer: end of sequence, of turn or of message. */
+STILL_API int still_tokenizer_is_end(const still_tokenizer *tokenizer, still_token id);
+/* 1 if id is a control token that has no text of its own. */
+STILL_API int still_tokenizer_is_special(const still_tokenizer *tokenizer, still_token id);
+/* The id of a token given as it stands in the vocabulary, e.g. "<|im_end|>"; -1 if there is none. */
+STILL_API still_token still_tokenizer_find(const still_tokenizer *tokenizer, const char *text);
+
+enum {
+  STILL_TOKENIZE_ADD_BOS =
+      1, /* put the begin-of-sequence token first where the model wants one, unless the text
+                                      itself already begins with it */
+  STILL_TOKENIZE_PARSE_SPECIAL =
+      2 /* names of special tokens in the text become those tokens; without it they are
+                                      plain text. Added tokens that are not special always match */
+};
+
+/* Encodes `bytes` bytes of text (any bytes; invalid UTF-8 is kept, byte by byte). Writes at most
+ * `capacity` ids and sets *count to how many the text has; call again with a larger buffer when *count >
+ * capacity. ids may be NULL when capacity is 0. Constant stack, time linear in the text. */
+STILL_API still_status still_tokenize(const still_tokenizer *tokenizer, const char *text,
+                                      size_t bytes, unsigned flags, still_token *ids,
+                                      size_t capacity, size_t *count);
+
+/* The bytes of one token: writes at most `capacity` bytes (no NUL), returns how many there are.
+ * Special tokens give 0 bytes unless with_special is not 0. A piece may be part of a UTF-8 character. */
+STILL_API size_t still_token_text(const still_tokenizer *tokenizer, still_token id,
+                                  int with_special, char *buffer, size_t capacity);
+
+/* Streaming decoder: turns tokens into text that never ends within a UTF-8 character. */
+typedef struct still_decoder still_decoder;
+STILL_API still_status still_decoder_create(still_decoder **decoder,
+                                            const still_tokenizer *tokenizer);
+STILL_API void still_decoder_destroy(still_decoder *decoder);
+/* Adds a token; *text is what can be shown now (NUL-terminated, *bytes long, may be empty), owned by the
+ * decoder and valid until the next call. The leading space that SentencePiece adds is taken off the
+ * first token after create or flush. */
+STILL_API still_status still_decoder_push(still_decoder *decoder, still_token id, const char **text,
+                                          size_t *bytes);
+/* The end: incomplete bytes come out as U+FFFD. Afterwards the decoder is as new. */
+STILL_API still_status still_decoder_flush(still_decoder *decoder, const char **text,
+                                           size_t *bytes);
+
+/* ---- chat --------------------------------------------------------------------------------------- */
+
+typedef struct still_message {
+  const char *role; /* "system", "user", "assistant" */
+  const char *content;
+} still_message;
+
+/* The family of the model's chat template: "llama2", "llama3", "mistral", "chatml"; NULL if the model has
+ * none or one that is not recognised (then format_chat explains). */
+STILL_API const char *still_tokenizer_chat_family(const still_tokenizer *tokenizer);
+
+/* Formats messages from index `first` on (the ones before are already in the session) and encodes them,
+ * with exactly one begin-of-sequence token when first is 0. add_generation appends what begins the
+ * assistant's answer. Texts of messages never become special tokens. Output as in still_tokenize.
+ * Errors: UNSUPPORTED (no or unknown template, a role the family does not have). */
+STILL_API still_status still_format_chat(const still_tokenizer *tokenizer,
+                                         const still_message *messages, size_t count, size_t first,
+                                         int add_generation, still_token *ids, size_t capacity,
+                                         size_t *id_count);
+
+/* ---- model -------------------------------------------------------------------------------------- */
+
+typedef struct still_model still_model;
+
+typedef struct still_model_options {
+  size_t size;
+  const char *device; /* "cpu" (default, also NULL), "vulkan", "vulkan:1" ... */
+  const char
+      *adapter; /* a STILL adapter file or PEFT LoRA folder beside the base model; NULL = none */
+  int threads;  /* 0 = still_default_threads() */
+  int use_mmap; /* 1 (default): map weights; 0: read them into memory, so that a file that shrinks later
+                               cannot hurt */
+  still_progress_callback *progress; /* bytes; NULL = none */
+  void *progress_user;
+} still_model_options;
+
+#define STILL_MODEL_OPTIONS_INIT                                                                   \
+  { sizeof(still_model_options), NULL, NULL, 0, 1, NULL, NULL }
+
+/* Opens a GGUF file (one, or the first of shards), or a Hugging Face folder (config.json, tokenizer.json
+ * or tokenizer.model, *.safetensors or its sharded index). Everything is checked before anything is used.
+ * Errors: FILE, FORMAT (missing tensor: its name and expected shape), UNSUPPORTED (unknown architecture
+ * or tensor type: named, with the known ones), MEMORY, CANCELLED.
+ * Thread-safety: a model is immutable; any number of sessions and threads may share it. */
+STILL_API still_status still_model_open(still_model **model, const char *path,
+                                        const still_model_options *options);
+STILL_API void still_model_destroy(still_model *model);
+
+typedef struct still_model_info {
+  char architecture[32]; /* "llama" ... */
+  char name[128];        /* what the file calls the model, "" if nothing */
+  char weights[64];      /* types of the weights, e.g. "Q8_0, F32" */
+  int layers, heads, kv_heads, head_dim, width, feed_forward, vocabulary;
+  int trained_context; /* tokens the model was trained for */
+  uint64_t parameters;
+  uint64_t weight_bytes; /* as stored */
+  int has_adapter;       /* 1 if an adapter with feature maps is loaded */
+  uint64_t hash; /* of the base model's tensors' names, types, shapes and samples of their bytes */
+} still_model_info;
+
+STILL_API void still_model_get_info(const still_model *model, still_model_info *info);
+/* Owned by the model. NULL if the files hold no vocabulary. */
+STILL_API const still_tokenizer *still_model_tokenizer(const still_model *model);
+
+/* ---- session ------------------------------------------------------------------------------------ */
+
+typedef struct still_session still_session;
+
+typedef struct still_session_options {
+  size_t size;
+  still_attention_kind
+      attention;           /* of all layers; default FULL. With an adapter and adapter_kinds, the
+                                     adapter's kind per layer */
+  int adapter_kinds;       /* 1 (default): an adapter's kinds, chunk, budget, metric and routing
+                                     take the place of the fields marked (a) that still have their
+                                     default; 0: never */
+  int chunk;               /* (a) C, default 64 */
+  int budget;              /* (a) m, default 512 */
+  still_schedule schedule; /* (a) default BUDGET */
+  int keep;                /* (a) */
+  float keep_ratio;        /* (a) */
+  still_metric metric;     /* (a) default SALIENCY */
+  still_routing routing;   /* (a) default PER_HEAD */
+  uint64_t routing_seed;
+  int window; /* default 512 */
+  int sinks;  /* default 0 */
+  const char
+      *layer_kinds; /* kinds of single layers over `attention`: "0-3,7:full;4:swa"; NULL = none */
+  int context; /* FULL: the most tokens the session takes. STILL: N_max, what the budget is certified
+                                for. 0 = the model's trained context */
+  still_dtype cache_type; /* default F32 */
+  int block;   /* tokens of a prefill block, 1 .. 65536, default 512; bounds the work space */
+  int threads; /* 0 = the model's */
+} still_session_options;
+
+#define STILL_SESSION_OPTIONS_INIT                                                                 \
+  {                                                                                                \
+    sizeof(still_session_options), STILL_ATTENTION_FULL, 1, 64, 512, STILL_SCHEDULE_BUDGET, 0,     \
+        0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD, 0, 512, 0, NULL, 0, STILL_F32, 512, \
+        0                                                                                          \
+  }
+
+/* Memory of a session. Equal before (estimate) and after creation, to the byte, for caches. */
+typedef struct still_session_usage {
+  uint64_t cache_bytes;  /* attention caches of all layers */
+  uint64_t work_bytes;   /* activations, logits and work spaces */
+  uint64_t weight_bytes; /* of the model, mapped or read */
+  int64_t tokens;        /* in the session */
+  int64_t context;       /* the most it takes (FULL), or N_max */
+  int64_t
+      softmax_tokens; /* the most of all layers and heads: attended to exactly by the next token */
+  int64_t linear_tokens;    /* summed up in the linear state */
+  int64_t forgotten_tokens; /* neither */
+} still_session_usage;
+
+STILL_API still_status still_session_create(still_session **session, const still_model *model,
+                                            const still_session_options *options);
+STILL_API void still_session_destroy(still_session *session);
+
+/* What a session with these options will use once it holds `tokens` tokens (--dry-run). */
+STILL_API still_status still_session_estimate(const still_model *model,
+                                              const still_session_options *options, int64_t tokens,
+                                              still_session_usage *usage);
+STILL_API void still_session_get_usage(const still_session *session, still_session_usage *usage);
+
+/* Evaluates count >= 1 tokens after those already there; logits of the last one are ready afterwards.
+ * Long inputs go through in blocks; progress counts tokens. A prompt beyond the trained context is
+ * logged once as a warning. Errors: ARGUMENT (an id outside the vocabulary), LIMIT (FULL: the context
+ * is full; says how much room is left, nothing is evaluated), NUMERIC (non-finite logits: position and
+ * layer), CANCELLED, MEMORY, DEVICE. After CANCELLED and NUMERIC the session is as before the call.
+ * Thread-safety: one thread for each session. */
+STILL_API still_status still_session_evaluate(still_session *session, const still_token *ids,
+                                              size_t count, still_progress_callback *progress,
+                                              void *progress_user);
+
+/* Logits (vocabulary) after the last evaluated token, NULL if there is none. Owned by the session, valid
+ * until the next call that changes it. */
+STILL_API const float *still_session_logits(const still_session *session);
+
+/* The same evaluation, but with the logits of every token: calls `row` for each of the count tokens, in
+ * order, with the logits that follow it. For perplexity and tests. */
+typedef void still_logits_callback(void *user, size_t index, const float *logits);
+STILL_API still_status still_session_evaluate_all(still_session *session, const still_token *ids,
+                                                  size_t count, still_logits_callback *row,
+                                                  void *row_user);
+
+/* Tokens in the session. */
+STILL_API int64_t still_session_position(const still_session *session);
+
+/* The tokens evaluated so far, position() of them. Owned by the session. */
+STILL_API const still_token *still_session_tokens(const still_session *session);
+
+/* Makes the running evaluate of this session (on another thread) return CANCELLED within 50 ms or one
+ * block row, whichever is longer. The only call that may come from another thread. */
+STILL_API void still_session_cancel(still_session *session);
+
+/* Empties the session; memory is kept. */
+STILL_API void still_session_reset(still_session *session);
+
+/* Checkpoint: a copy of the small part of the state that later tokens overwrite. rollback brings the
+ * session back to it, bit for bit; checkpoints made later than that one become invalid (ARGUMENT when
+ * used). Free each with still_checkpoint_destroy. */
+typedef struct still_checkpoint still_checkpoint;
+STILL_API still_status still_session_checkpoint(const still_session *session,
+                                                still_checkpoint **checkpoint);
+STILL_API still_status still_session_rollback(still_session *session,
+                                              const still_checkpoint *checkpoint);
+STILL_API void still_checkpoint_destroy(still_checkpoint *checkpoint);
+STILL_API size_t still_checkpoint_bytes(const still_checkpoint *checkpoint);
+
+/* Save the whole session to a file (written beside it and renamed: all or nothing; versioned and
+ * checksummed) and load it into a session of the same model and options. A load that fails leaves the
+ * session as it was: FORMAT says what differs. The continuation is bit for bit the same. */
+STILL_API still_status still_session_save(const still_session *session, const char *path);
+STILL_API still_status still_session_load(still_session *session, const char *path);
+
+/* Scores and choices of one layer, for pictures: after evaluate, the routing scores of the last `count`
+ * evaluated tokens were kept if this was switched on before it. */
+STILL_API still_status still_session_record_scores(still_session *session, int on);
+/* scores (heads, tokens) of a layer for all tokens since recording began; owned by the session. */
+STILL_API still_status still_session_scores(const still_session *session, int layer,
+                                            const float **scores, int64_t *first, int64_t *tokens);
+/* Positions kept by a head of a layer, as still_attention_cache_kept. */
+STILL_API size_t still_session_kept(const still_session *session, int layer, int head,
+                                    int64_t *positions, size_t capacity);
+
+/* ---- sampler ------------------------------------------------------------------------------------ */
+
+typedef struct still_sampler still_sampler;
+
+typedef struct still_sampler_options {
+  size_t size;
+  float temperature; /* <= 0: the most likely token; default 0.8. NaN is refused */
+  int top_k;         /* <= 0: off; default 40 */
+  float top_p;       /* >= 1: off; default 0.95; at least one candidate stays */
+  float min_p;       /* <= 0: off; default 0.05: relative to the most likely token */
+  float
+      repeat_penalty; /* 1: off (default); > 1 lowers what occurred among the last repeat_last tokens */
+  int repeat_last; /* default 64 */
+  int64_t seed;    /* -1 (default): from the system; still_sampler_seed() tells which */
+} still_sampler_options;
+
+#define STILL_SAMPLER_OPTIONS_INIT                                                                 \
+  { sizeof(still_sampler_options), 0.8f, 40, 0.95f, 0.05f, 1.0f, 64, -1 }
+
+STILL_API still_status still_sampler_create(still_sampler **sampler,
+                                            const still_sampler_options *options);
+STILL_API void still_sampler_destroy(still_sampler *sampler);
+/* Picks from logits (count >= 1), which are not changed. Equal seeds and logits give equal tokens on
+ * every machine. Errors: NUMERIC (NaN, or all -infinity; says which index). Filters in this order: repeat
+ * penalty, top-k, top-p, min-p, temperature. */
+STILL_API still_status still_sampler_sample(still_sampler *sampler, const float *logits,
+                                            size_t count, still_token *token);
+/* Tells the sampler what was said (for the repeat penalty): sampled tokens are accepted by sample. */
+STILL_API void still_sampler_accept(still_sampler *sampler, still_token token);
+STILL_API uint64_t still_sampler_seed(const still_sampler *sampler);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

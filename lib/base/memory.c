@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/memory.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A header of one alignment unit before each block holds its size. */
+typedef struct block_header {
+  size_t total_bytes;
+} block_header;
+
+static void *default_allocate(void *user, size_t bytes, size_t alignment) {
+  (void)user;
+  void *block = NULL;
+  return posix_memalign(&block, alignment, bytes) ? NULL : block;
+}
+
+static void default_release(void *user, void *block, size_t bytes) {
+  (void)user;
+  (void)bytes;
+  free(block);
+}
+
+static still_allocator allocator = {default_allocate, default_release, NULL};
+static atomic_uint_fast64_t allocated, peak;
+
+still_status still_set_allocator(const still_allocator *replacement) {
+  if (atomic_load(&allocated))
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "still_set_allocator: the library still holds %llu bytes",
+                      (unsigned long long)atomic_load(&allocated));
+  if (replacement && (!replacement->allocate || !replacement->release))
+    return still_fail(STILL_ERROR_ARGUMENT, "still_set_allocator: both functions must be given");
+  allocator =
+      replacement ? *replacement : (still_allocator){default_allocate, default_release, NULL};
+  return STILL_OK;
+}
+
+uint64_t still_allocated_bytes(void) {
+  return atomic_load(&allocated);
+}
+
+uint64_t still_peak_bytes(void) {
+  return atomic_load(&peak);
+}
+
+void still_reset_peak_bytes(void) {
+  atomic_store(&peak, atomic_load(&allocated));
+}
+
+static void count_up(size_t bytes) {
+  const uint64_t now = atomic_fetch_add(&allocated, bytes) + bytes;
+  uint64_t seen = atomic_load(&peak);
+  while (seen < now && !atomic_compare_exchange_weak(&peak, &seen, now)) {
+  }
+}
+
+still_status still_alloc(void **out, size_t count, size_t size, const char *what) {
+  *out = NULL;
+  size_t bytes, total;
+  if (!still_mul_size(count, size, &bytes) || !still_add_size(bytes, STILL_ALIGNMENT, &total) ||
+      total > PTRDIFF_MAX)
+    return still_fail(STILL_ERROR_MEMORY, "%s: %zu x %zu bytes do not fit into memory", what, count,
+                      size);
+  if (!bytes) return STILL_OK;
+  char *block = allocator.allocate(allocator.user, total, STILL_ALIGNMENT);
+  if (!block) return still_fail(STILL_ERROR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
+  memset(block, 0, total);
+  ((block_header *)block)->total_bytes = total;
+  count_up(total);
+  *out = block + STILL_ALIGNMENT;
+  return STILL_OK;
+}
+
+still_status still_realloc(void **block, size_t count, size_t size, const char *what) {
+  void *bigger;
+  STILL_TRY(still_alloc(&bigger, count, size, what));
+  if (*block && bigger) {
+    const size_t had = ((block_header *)((char *)*block - STILL_ALIGNMENT))->total_bytes;
+    const size_t has = ((block_header *)((char *)bigger - STILL_ALIGNMENT))->total_bytes;
+    memcpy(bigger, *block, (had < has ? had : has) - STILL_ALIGNMENT);
+  }
+  still_free(*block);
+  *block = bigger;
+  return STILL_OK;
+}
+
+void still_free(void *block) {
+  if (!block) return;
+  char *start = (char *)block - STILL_ALIGNMENT;
+  const size_t total = ((block_header *)start)->total_bytes;
+  atomic_fetch_sub(&allocated, total);
+  allocator.release(allocator.user, start, total);
+}
+
+still_status still_copy_string(char **out, const char *source) {
+  *out = NULL;
+  if (!source) return STILL_OK;
+  const size_t bytes = strlen(source) + 1;
+  STILL_TRY(still_alloc((void **)out, bytes, 1, "a string"));
+  memcpy(*out, source, bytes);
+  return STILL_OK;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ * Reproducible random numbers: xoshiro256** (Blackman and Vigna), seeded by splitmix64. */
+#ifndef STILL_BASE_RANDOM_H
+#define STILL_BASE_RANDOM_H
+
+#include "base/status.h"
+
+typedef struct still_random {
+  uint64_t state[4];
+} still_random;
+
+/* A hash of x: splitmix64's output function. */
+uint64_t still_hash64(uint64_t x);
+void still_random_seed(still_random *random, uint64_t seed);
+uint64_t still_random_u64(still_random *random);
+/* Uniform in [0, 1), 24 and 53 random bits. */
+float still_random_float(still_random *random);
+double still_random_double(still_random *random);
+/* Uniform in 0 .. bound-1, bound >= 1, without bias. */
+uint64_t still_random_below(still_random *random, uint64_t bound);
+/* Standard normal. */
+double still_random_normal(still_random *random);
+/* Entropy from the operating system. */
+still_status still_random_system(uint64_t *out);
+
+#endif

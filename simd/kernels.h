@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The kernels: pure functions on float arrays. No allocation, no threads, no logging, no model.
+ *
+ * One struct of pointers, filled by kernels_portable.c (plain loops: the semantics) and overwritten level
+ * by level by kernels_<isa>.c, each of which compiles the same *.simd.h texts over its vec_<isa>.h.
+ * Arguments: outputs, inputs, sizes. Sizes may be any number >= 1 unless a kernel says otherwise; pointers
+ * need no alignment; nothing outside the stated arrays is read or written. Inputs and outputs do not
+ * overlap unless stated. NaN and infinity propagate as in the portable text.
+ */
+#ifndef STILL_SIMD_KERNELS_H
+#define STILL_SIMD_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Keys are stored for products along the key axis in tiles of this many: tile i holds keys 32 i .. 32 i +
+ * 31 as [channel][key], so a tile of D channels is D * 32 floats. */
+enum { STILL_KEY_TILE = 32 };
+
+typedef struct still_kernels {
+  const char *name; /* "portable", "avx2" ... */
+
+  /* ---- products ---- */
+
+  /* matmul: C (m x n) = A B, or C += A B when accumulate is not 0.
+   *   A(i, p) = a[i * a_row + p * a_col]: plain (a_col 1) or transposed (a_row 1)
+   *   B(p, j) = b[p * b_row + j], C(i, j) = c[i * c_row + j]
+   * For products whose operands stay in the caches (m, n, k up to some hundreds); blocks itself along k
+   * for L1. The order of summation over k depends on k alone, not on m, n or the split of either. */
+  void (*matmul)(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col, const float *b,
+                 size_t b_row, size_t m, size_t n, size_t k, int accumulate);
+
+  /* pack_keys: rows (n x dim, row stride in floats) into slots first .. first+n-1 of key tiles. */
+  void (*pack_keys)(float *tiles, size_t first, const float *rows, size_t row_stride, size_t n,
+                    size_t dim);
+
+  /* ---- attention stages (spec sections 2 to 4) ---- */
+
+  /* softmax_rows: one block of an online softmax, in place.
+   *   s (rows x s_row): logits q . k, not yet scaled; row i takes part in columns begin[i] .. end[i]-1
+   *   (begin may be NULL = 0; an empty range is allowed); the others become 0 up to `columns`.
+   *   max, sum (rows): running maximum of the scaled logits and sum of exp(s - max); -inf and 0 at first
+   *   rescale (rows) out: what weighted sums made under the old maximum must be multiplied by
+   * After: s[i][j] = exp(scale * s[i][j] - max[i]); sum includes them. Rows that have seen nothing keep -inf, 0,
+   * rescale 1. */
+  void (*softmax_rows)(float *s, size_t s_row, size_t rows, size_t columns, const int *begin,
+                       const int *end, float scale, float *max, float *sum, float *rescale);
+
+  /* saliency_rows: self-saliency of tokens whose window is columns end[i]-window[i] .. end[i]-1 of a row,
+   * the token itself last. s holds UNSCALED logits; 1 <= window[i]. Error against float64: 1e-5 relative,
+   * 2e-6 absolute. */
+  void (*saliency_rows)(float *score, const float *s, size_t s_row, size_t rows, const int *end,
+                        const int *window, float scale);
+
+  /* saliency_from_weights: the same from what softmax_rows left in s (weights exp(s - max) of at least the
+   * window); returns in score NaN for a row whose window's weights are too small to be exact (sum below
+   * 1e-20): the caller then uses saliency_rows on its logits. */
+  void (*saliency_from_weights)(float *score, const float *weights, size_t row, size_t rows,
+                                const int *end, const int *window);
+
+  /* feature_rows: y (rows x dim, stride y_row) = x A already; out (rows x 2 dim, stride out_row) = max([softmax(u),
+   * softmax(-u)], 1e-12) with u = y * (norm[i] / max(||y||, 1e-12)), or u = y when norm is NULL (Hedgehog). norm (rows) holds
+   * ||x||. */
+  void (*feature_rows)(float *out, size_t out_row, const float *y, size_t y_row, const float *norm,
+                       size_t rows, size_t dim);
+
+  /* softmax_features: out (rows x dim) = softmax(x) of each row (Liger). */
+  void (*softmax_features)(float *out, size_t out_row, const float *x, size_t x_row, size_t rows,
+                           size_t dim);
+
+  /* row_norms: out[i] = ||x_i||. */
+  void (*row_norms)(float *out, const float *x, size_t x_row, size_t rows, size_t dim);
+
+  /* column_sums: out (dim) += sum over rows of x. */
+  void (*column_sums)(float *out, const float *x, size_t x_row, size_t rows, size_t dim);
+
+  /* merge_rows: y = (softmax_part + gate * linear_part) / (sum + linear_sum), row by row.
+   * gate NULL = 1; linear_part NULL = no linear branch (linear_sum is then ignored). */
+  void (*merge_rows)(float *y, size_t y_row, const float *softmax_part, size_t s_row,
+                     const float *linear_part, size_t l_row, const float *gate, size_t g_row,
+                     const float *sum, const float *linear_sum, size_t rows, size_t dim);
+
+  /* scale_rows: x_i *= factor[i], in place. */
+  void (*scale_rows)(float *x, size_t x_row, const float *factor, size_t rows, size_t dim);
+
+  /* ---- the dense part of a model ---- */
+
+  /* rms_norm: out = x / sqrt(mean(x^2) + eps) * weight, row by row; out may be x. */
+  void (*rms_norm)(float *out, const float *x, const float *weight, float eps, size_t rows,
+                   size_t dim);
+
+  /* rotary: rotates the pairs (i, i + dim/2) of each head in place (Hugging Face order).
+   * x (rows x heads*dim); cosine, sine (rows x dim/2). dim even; channels from 2 * half on stay. */
+  void (*rotary)(float *x, size_t x_row, const float *cosine, const float *sine, size_t rows,
+                 size_t heads, size_t dim, size_t half);
+
+  /* swiglu: out = gate / (1 + exp(-gate)) * up; out may be gate or up. */
+  void (*swiglu)(float *out, const float *gate, const float *up, size_t n);
+
+  /* sigmoid: out = 1 / (1 + exp(-x)); out may be x. */
+  void (*sigmoid)(float *out, const float *x, size_t n);
+
+  /* add: x += y. */
+  void (*add)(float *x, const float *y, size_t n);
+
+  /* dot: sum of a[i] b[i]. */
+  float (*dot)(const float *a, const float *b, size_t n);
+
+  /* Weight rows dotted with one activation row, for decode: out[r] = W_r . x, r = 0 .. rows-1, dim columns.
+   * Rows are contiguous in the type's own form (Q8_0: dim % 32 == 0, blocks of an f16 scale and 32 int8). */
+  void (*matvec_f32)(float *out, const float *w, const float *x, size_t rows, size_t dim);
+  void (*matvec_f16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
+  void (*matvec_bf16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
+  void (*matvec_q8_0)(float *out, const void *w, const float *x, size_t rows, size_t dim);
+
+  /* ---- conversions ---- */
+  void (*f16_to_f32)(float *out, const uint16_t *x, size_t n);
+  void (*f32_to_f16)(uint16_t *out, const float *x, size_t n); /* nearest even */
+  void (*bf16_to_f32)(float *out, const uint16_t *x, size_t n);
+  void (*f32_to_bf16)(uint16_t *out, const float *x, size_t n); /* nearest even, NaN stays NaN */
+  void (*q8_0_to_f32)(float *out, const void *x, size_t n);     /* n % 32 == 0 */
+} still_kernels;
+
+/* The table in use; never NULL. Chosen at the first call, from the machine and STILL_CPU. */
+const still_kernels *still_kernels_get(void);
+
+/* For tests and benches: the table of one level, NULL if this build or machine lacks it. Levels in ascending
+ * order are still_kernels_levels()[i], NULL-terminated. */
+const still_kernels *still_kernels_level(const char *level);
+const char *const *still_kernels_levels(void);
+
+/* Fill functions, one for each translation unit. */
+void still_kernels_portable(still_kernels *table);
+void still_kernels_avx2(still_kernels *table);
+void still_kernels_avx512(still_kernels *table);
+void still_kernels_neon(still_kernels *table);
+
+#endif
