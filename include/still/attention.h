@@ -135,13 +135,15 @@ typedef struct still_attention_options {
 
   still_dtype cache_type; /* of keys and values in the cache; S and z are always f32. Default F32 */
   int threads;            /* 0 = still_default_threads() */
+  const char *
+      device; /* NULL or "cpu"; "vulkan", "vulkan:1" ...: run on that GPU, arrays stay on the host */
 } still_attention_options;
 
 #define STILL_ATTENTION_OPTIONS_INIT                                                               \
   {                                                                                                \
     sizeof(still_attention_options), STILL_ATTENTION_STILL, 0, 0, 0, 64, 512,                      \
         STILL_SCHEDULE_BUDGET, 0, 0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD,           \
-        STILL_FEATURE_NORM_PRESERVED, 0, 64, 0, 8192, STILL_F32, 0                                 \
+        STILL_FEATURE_NORM_PRESERVED, 0, 64, 0, 8192, STILL_F32, 0, NULL                           \
   }
 
 /* Learned parameters, all optional, copied by the plan.
