@@ -68,11 +68,12 @@ typedef struct still_backend_ops {
   still_status (*attention_create)(still_backend *backend, const still_attention_plan *plan,
                                    still_layer_cache **cache);
   void (*attention_destroy)(still_backend *backend, still_layer_cache *cache);
-  /* out, q, gate, q_raw (n x H*D), k, v, k_raw (n x G*D), token-major; gate, q_raw, k_raw may be NULL. */
+  /* out, q, gate, q_raw (n x H*D), k, v, k_raw (n x G*D), token-major; gate, q_raw, k_raw may be NULL.
+   * scores: (H x n) routing scores in host memory, or NULL; a backend without them says UNSUPPORTED. */
   still_status (*attention)(still_backend *backend, still_layer_cache *cache, still_buffer *out,
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
-                            const still_buffer *k_raw, size_t n);
+                            const still_buffer *k_raw, size_t n, float *scores);
   void (*attention_usage)(still_backend *backend, const still_layer_cache *cache,
                           still_attention_usage *usage);
   void (*attention_reset)(still_backend *backend, still_layer_cache *cache);
