@@ -40,6 +40,7 @@ typedef struct still_kernels {
   /* softmax_rows: one block of an online softmax, in place.
    *   s (rows x s_row): logits q . k, not yet scaled; row i takes part in columns begin[i] .. end[i]-1
    *   (begin may be NULL = 0; an empty range is allowed); the others become 0 up to `columns`.
+   *   scale > 0
    *   max, sum (rows): running maximum of the scaled logits and sum of exp(s - max); -inf and 0 at first
    *   rescale (rows) out: what weighted sums made under the old maximum must be multiplied by
    * After: s[i][j] = exp(scale * s[i][j] - max[i]); sum includes them. Rows that have seen nothing keep -inf, 0,
@@ -76,7 +77,8 @@ typedef struct still_kernels {
   void (*column_sums)(float *out, const float *x, size_t x_row, size_t rows, size_t dim);
 
   /* merge_rows: y = (softmax_part + gate * linear_part) / (sum + linear_sum), row by row.
-   * gate NULL = 1; linear_part NULL = no linear branch (linear_sum is then ignored). */
+   * gate NULL = 1; linear_part NULL = no linear branch (linear_sum is then ignored). A denominator of 0
+   * gives a row of 0; y may be softmax_part or linear_part. */
   void (*merge_rows)(float *y, size_t y_row, const float *softmax_part, size_t s_row,
                      const float *linear_part, size_t l_row, const float *gate, size_t g_row,
                      const float *sum, const float *linear_sum, size_t rows, size_t dim);
@@ -90,8 +92,9 @@ typedef struct still_kernels {
   void (*rms_norm)(float *out, const float *x, const float *weight, float eps, size_t rows,
                    size_t dim);
 
-  /* rotary: rotates the pairs (i, i + dim/2) of each head in place (Hugging Face order).
-   * x (rows x heads*dim); cosine, sine (rows x dim/2). dim even; channels from 2 * half on stay. */
+  /* rotary: rotates the pairs (i, i + half) of each head in place (Hugging Face order).
+   * x (rows x heads*dim, row stride x_row); cosine, sine (rows x half). 2 * half <= dim, most often equal;
+   * channels from 2 * half on stay. */
   void (*rotary)(float *x, size_t x_row, const float *cosine, const float *sine, size_t rows,
                  size_t heads, size_t dim, size_t half);
 
