@@ -50,7 +50,7 @@ typedef struct still_model_config {
   int sliding_window; /* the window the model was trained with (Mistral 7B v0.1), 0 = none */
   float norm_eps;
   bool tied_embeddings; /* config.json says so; GGUF: there is no output.weight */
-  bool qkv_bias;        /* the family's, or config.json "attention_bias" */
+  bool qkv_bias;        /* the family's */
   still_rope rope;
 } still_model_config;
 

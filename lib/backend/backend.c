@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * From a device's name to a backend, and the list of devices. */
+#include "backend/backend.h"
+
+#include "still_config.h"
+
+#include <stdio.h>
+#include <string.h>
+
+still_status still_backend_create(still_backend **backend, const char *device, int threads) {
+  *backend = NULL;
+  if (!device || !strcmp(device, "cpu")) return still_backend_cpu_create(backend, threads);
+  if (strncmp(device, "vulkan", 6) || (device[6] && device[6] != ':'))
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "device '%s' is not known; known are: cpu, vulkan, vulkan:0, vulkan:1 ...",
+                      device);
+#ifdef STILL_HAVE_VULKAN_BACKEND
+  return still_backend_vulkan_create(backend, device, threads);
+#else
+  return still_fail(STILL_ERROR_DEVICE, "device '%s': this build has no GPU backend", device);
+#endif
+}
+
+void still_backend_destroy(still_backend *backend) {
+  if (backend) backend->ops->destroy(backend);
+}
+
+still_status still_list_devices(still_device_info *devices, size_t capacity, size_t *count) {
+  if (!count || (capacity && !devices))
+    return still_fail(STILL_ERROR_ARGUMENT, "still_list_devices: count or devices is NULL");
+  if (capacity) {
+    devices[0] = (still_device_info){.name = "cpu", .kind = STILL_DEVICE_CPU};
+    snprintf(devices[0].description, sizeof devices[0].description, "CPU, %s kernels, %d threads",
+             still_cpu_level(), still_default_threads());
+  }
+  *count = 1;
+#ifdef STILL_HAVE_VULKAN_BACKEND
+  const size_t left = capacity ? capacity - 1 : 0;
+  *count += still_backend_vulkan_devices(left ? devices + 1 : NULL, left);
+#endif
+  return STILL_OK;
+}

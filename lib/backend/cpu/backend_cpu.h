@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ * What the files of the CPU backend share. Every operation runs at once. Work is cut into pieces whose borders
+ * depend on shapes alone and dealt out to threads, so any number of threads gives the same bits. */
+#ifndef STILL_BACKEND_CPU_BACKEND_CPU_H
+#define STILL_BACKEND_CPU_BACKEND_CPU_H
+
+#include "backend/backend.h"
+
+struct still_buffer {
+  float *data;
+  size_t floats;
+};
+
+struct still_weight {
+  still_tensor tensor;  /* data of the file, or of `owned` where that is misaligned */
+  size_t rows, columns; /* a vector has one row */
+  still_to_f32 *to_f32; /* of the tensor's type */
+  size_t row_bytes;
+  float *vector; /* a vector's values; NULL for a matrix */
+  void *owned;
+};
+
+struct still_layer_cache {
+  const still_attention_plan *plan;
+  still_attention_cache *cache;
+};
+
+/* Angles of the last block of positions: the layers of one forward share them. */
+typedef struct still_angles {
+  const still_weight *frequencies;
+  float scale;
+  int64_t first;
+  size_t n, half;
+  float *cosine, *sine; /* (n, half) */
+  size_t capacity;      /* floats of each */
+} still_angles;
+
+typedef struct still_backend_cpu {
+  still_backend base;
+  still_angles angles;
+  float *work; /* threads x still_cpu_matmul_work() floats */
+} still_backend_cpu;
+
+static inline still_backend_cpu *still_cpu(still_backend *backend) {
+  return (still_backend_cpu *)backend;
+}
+
+/* matmul_cpu.c */
+size_t still_cpu_matmul_work(void);
+still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
+                              const still_buffer *in, size_t n, int accumulate);
+
+/* operations_cpu.c */
+still_status still_cpu_embed(still_backend *backend, still_buffer *out, const still_weight *weight,
+                             const int32_t *ids, size_t n);
+still_status still_cpu_rms_norm(still_backend *backend, still_buffer *out, const still_buffer *in,
+                                const still_weight *weight, float eps, size_t n, size_t width);
+still_status still_cpu_copy_rows(still_backend *backend, still_buffer *out, const still_buffer *in,
+                                 size_t first, size_t n, size_t width);
+still_status still_cpu_add_vector(still_backend *backend, still_buffer *x,
+                                  const still_weight *vector, size_t n, size_t width);
+still_status still_cpu_add(still_backend *backend, still_buffer *x, const still_buffer *y,
+                           size_t floats);
+still_status still_cpu_scale(still_backend *backend, still_buffer *x, float factor, size_t floats);
+still_status still_cpu_swiglu(still_backend *backend, still_buffer *out, const still_buffer *gate,
+                              const still_buffer *up, size_t floats);
+still_status still_cpu_sigmoid(still_backend *backend, still_buffer *x, size_t floats);
+still_status still_cpu_rotary(still_backend *backend, still_buffer *x,
+                              const still_weight *frequencies, float scale, int64_t first, size_t n,
+                              size_t heads, size_t dim, size_t half);
+
+/* attention_cpu.c: fills the attention operations of the table */
+void still_cpu_attention_operations(still_backend_ops *ops);
+
+#endif
