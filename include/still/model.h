@@ -59,8 +59,11 @@ enum {
       1, /* put the begin-of-sequence token first where the model wants one, unless the text
                                       itself already begins with it */
   STILL_TOKENIZE_PARSE_SPECIAL =
-      2 /* names of special tokens in the text become those tokens; without it they are
+      2, /* names of special tokens in the text become those tokens; without it they are
                                       plain text. Added tokens that are not special always match */
+  STILL_TOKENIZE_CONTINUE =
+      4 /* the text goes on from one that is already encoded: SentencePiece puts no
+                                 space before it */
 };
 
 /* Encodes `bytes` bytes of text (any bytes; invalid UTF-8 is kept, byte by byte). Writes at most
