@@ -46,6 +46,8 @@ typedef struct still_type_traits {
 /* NULL for a type that this build does not know. */
 const still_type_traits *still_type_traits_get(uint32_t type);
 const still_type_traits *still_type_traits_by_safetensors(const char *name);
+/* The names of the types of GGUF files, or of safetensors files, with spaces between, for sentences. */
+const char *still_type_names(char *buffer, size_t bytes, bool safetensors);
 
 enum { STILL_MOST_DIMENSIONS = 8 };
 
@@ -60,8 +62,8 @@ typedef struct still_tensor {
   uint64_t bytes;
 } still_tensor;
 
-/* Checked: bytes of a tensor of this type and shape. FORMAT on overflow, zero dimensions or a last dimension
- * that is no multiple of the block. */
+/* Checked: items and bytes of a tensor of this type and shape (no dimensions: one item). FORMAT on overflow, a
+ * dimension that is 0, or a last dimension that is no multiple of the block; UNSUPPORTED for an unknown type. */
 still_status still_tensor_bytes(const char *name, uint32_t type, uint32_t dimensions,
                                 const uint64_t *shape, uint64_t *items, uint64_t *bytes);
 uint64_t still_tensor_items(const still_tensor *tensor);
@@ -69,6 +71,14 @@ bool still_tensor_has_shape(const still_tensor *tensor, uint32_t dimensions, con
 /* "[32, 64]" into buffer. */
 const char *still_shape_text(char *buffer, size_t bytes, uint32_t dimensions,
                              const uint64_t *shape);
+
+/* Where a tensor lies in its file's data, for the check that no two overlap (and, for safetensors, that they
+ * cover the data from byte 0 without gaps). Sorts the spans. */
+typedef struct still_tensor_span {
+  uint64_t begin, end;
+  const char *name;
+} still_tensor_span;
+still_status still_tensor_spans_check(still_tensor_span *spans, size_t count, bool may_leave_gaps);
 
 /* Values first .. first+count-1 (in storage order; multiples of the block for quantised types) as floats. */
 still_status still_tensor_to_f32(const still_tensor *tensor, uint64_t first, uint64_t count,

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: MIT
+ * Floats to blocks of quantised values (dequantize.c has the layouts). count is a multiple of the block.
+ * Values should be finite: others end as some value of the block's range. */
+#ifndef STILL_FORMATS_QUANTIZE_H
+#define STILL_FORMATS_QUANTIZE_H
+
+#include <stddef.h>
+
+void still_quantize_q8_0(void *out, const float *data, size_t count);
+
+#endif
