@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT
+ * A model on its device: every weight placed on the backend, or kept on the CPU where the backend cannot hold it. */
+#ifndef STILL_MODEL_MODEL_STATE_H
+#define STILL_MODEL_MODEL_STATE_H
+
+#include "backend/backend.h"
+#include "model/adapter.h"
+
+#include <pthread.h>
+
+/* A matrix or vector on one of the model's two backends. weight NULL: the model has no such part. */
+typedef struct still_placed {
+  still_weight *weight;
+  bool on_host; /* refused by the device */
+} still_placed;
+
+typedef struct still_placed_lora {
+  still_placed a, b;
+  float scale;
+} still_placed_lora;
+
+typedef struct still_placed_layer {
+  still_placed attention_norm, feed_norm, q_norm, k_norm, q_bias, k_bias, v_bias;
+  still_placed linear[STILL_LINEARS];
+  still_placed_lora lora[STILL_LINEARS]; /* a.weight NULL: none */
+} still_placed_layer;
+
+struct still_model {
+  still_model_weights *weights;
+  still_adapter *adapter;     /* NULL: none */
+  still_tokenizer *tokenizer; /* NULL: the files hold none */
+  int threads;
+
+  still_backend *device;
+  still_backend
+      *host; /* the CPU for what the device refuses; the device itself where that is the CPU */
+  pthread_mutex_t device_use; /* a device other than the CPU works for one session at a time */
+
+  still_placed embedding, output_norm, output, frequencies;
+  still_placed_layer *layers;
+};
+
+#endif
