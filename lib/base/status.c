@@ -18,6 +18,9 @@ still_status still_fail(still_status status, const char *format, ...) {
   va_start(arguments, format);
   vsnprintf(sentence, sizeof sentence, format, arguments);
   va_end(arguments);
+  /* Names come from untrusted files: no control character reaches a terminal. */
+  for (char *c = sentence; *c; c++)
+    if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
   memcpy(last_error, sentence, sizeof sentence);
   return status;
 }

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * JSON: limits, typed members and their sentences. */
+#include "harness/check.h"
+
 #include "base/memory.h"
 #include "formats/json.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 static still_status parse(still_json **document, const char *text) {
   return still_json_parse(document, "t.json", text, strlen(text), 1 << 20);
@@ -110,16 +108,11 @@ static void test_quote(void **state) {
   still_free(quoted);
 }
 
-static int no_memory_left(void **state) {
-  (void)state;
-  return still_allocated_bytes() != 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_members),  cmocka_unit_test(test_sentences),
       cmocka_unit_test(test_bad_text), cmocka_unit_test(test_duplicate_keys),
       cmocka_unit_test(test_quote),
   };
-  return cmocka_run_group_tests(tests, NULL, no_memory_left);
+  return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }

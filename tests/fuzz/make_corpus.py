@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes the seeds of corpus/: one good file of each kind, and files that are named for what is wrong with them.
+
+    tests/fuzz/make_corpus.py            (into the folder beside this script)
+"""
+import json
+import pathlib
+import struct
+
+CORPUS = pathlib.Path(__file__).parent / "corpus"
+U8, U16, I32, F32, BOOL, STR, ARR, F64 = 0, 2, 5, 6, 7, 8, 9, 12
+LARGE = {"2e32": 1 << 32, "2e61": 1 << 61, "2e63-1": (1 << 63) - 1, "2e64-1": (1 << 64) - 1}
+
+
+def save(kind, name, data):
+    folder = CORPUS / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(data)
+
+
+def text(s, length=None):
+    return struct.pack("<Q", len(s) if length is None else length) + s.encode()
+
+
+def gguf(pairs=(), tensors=(), data=b"", version=3, counts=(None, None)):
+    n_tensors = len(tensors) if counts[0] is None else counts[0]
+    n_pairs = len(pairs) if counts[1] is None else counts[1]
+    head = b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_pairs) + b"".join(pairs) + b"".join(tensors)
+    return head + bytes(-len(head) % 32) + data
+
+
+def pair(key, kind, value):
+    return text(key) + struct.pack("<I", kind) + value
+
+
+def array(key, kind, count, values):
+    return pair(key, ARR, struct.pack("<IQ", kind, count) + values)
+
+
+def tensor(name, ne, kind, offset):
+    return text(name) + struct.pack(f"<I{len(ne)}QIQ", len(ne), *ne, kind, offset)
+
+
+def make_gguf():
+    pairs = [
+        pair("general.architecture", STR, text("llama")), pair("n", I32, struct.pack("<i", -1)),
+        pair("f", F64, struct.pack("<d", 0.5)), pair("b", BOOL, b"\1"),
+        array("tokens", STR, 2, text("a") + text("")), array("scores", F32, 2, bytes(8)),
+    ]
+    # block types: one of 32 values and one of 256 values, and plain ones
+    good = gguf(pairs, [tensor("q8", (32, 2), 8, 0), tensor("h", (3,), 1, 96), tensor("f", (2, 2), 0, 128)],
+                bytes(144))
+    save("gguf", "good", good)
+    types = {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 20: 18, 30: 2, 39: 17}
+    for kind, size in types.items():
+        items = 1 if kind == 30 else 256 if 10 <= kind <= 14 else 32
+        save("gguf", f"type_{kind}", gguf(tensors=[tensor("w", (items,), kind, 0)], data=bytes(range(size))))
+    save("gguf", "version_2", gguf(pairs[:1], version=2))
+    save("gguf", "alignment_8", gguf([pair("general.alignment", 4, struct.pack("<I", 8))],
+                                     [tensor("w", (1,), 0, 0)], bytes(8)))
+    save("gguf", "product_wraps", gguf(tensors=[tensor("w", ((1 << 63) - 1, 2, 1, 1), 24, 0)], data=bytes(32)))
+    save("gguf", "zero_dimension", gguf(tensors=[tensor("w", (4, 0), 0, 0)], data=bytes(32)))
+    save("gguf", "empty_key", gguf([pair("", U8, b"\1")]))
+    save("gguf", "uint8_scores", gguf([array("tokenizer.ggml.scores", U8, 4, bytes(4))]))
+    save("gguf", "alignment_int32", gguf([pair("general.alignment", I32, struct.pack("<i", 32))]))
+    save("gguf", "alignment_2e31", gguf([pair("general.alignment", 4, struct.pack("<I", 1 << 31))]))
+    save("gguf", "nested_array", gguf([array("a", ARR, 1, struct.pack("<IQ", ARR, 1))]))
+    save("gguf", "split", gguf([pair("split.count", U16, struct.pack("<H", 3))]))
+    for name, value in LARGE.items():
+        save("gguf", f"tensor_count_{name}", gguf(counts=(value, None)))
+        save("gguf", f"pair_count_{name}", gguf(counts=(None, value)))
+        save("gguf", f"string_length_{name}", gguf([pair("k", STR, text("x", value))]))
+        save("gguf", f"array_count_{name}", gguf([array("k", STR, value, b"")]))
+        save("gguf", f"dimension_{name}", gguf(tensors=[tensor("w", (32, value), 8, 0)], data=bytes(64)))
+    save("gguf", "cut_short", good[:-20])
+
+
+def safetensors(header, data=b""):
+    raw = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(raw)) + raw + data
+
+
+def entry(dtype, shape, begin, end):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
+
+
+def make_safetensors():
+    save("safetensors", "good", safetensors(
+        {"__metadata__": {"format": "pt"}, "a": entry("F32", [1, 2], 0, 8), "b": entry("U8", [1], 8, 9),
+         "misaligned": entry("BF16", [2], 9, 13), "scalar": entry("F64", [], 13, 21)}, bytes(21)))
+    save("safetensors", "offsets_lie", safetensors({"w": entry("F32", [1000, 1000], 0, 4)}, bytes(4)))
+    save("safetensors", "file_too_short", safetensors({"w": entry("F32", [1000, 1000], 0, 4000000)}, bytes(4)))
+    save("safetensors", "overlap", safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)))
+    save("safetensors", "gap", safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 6, 10)}, bytes(10)))
+    save("safetensors", "product_wraps", safetensors({"w": entry("F32", [1 << 32, 1 << 32], 0, 0)}))
+    save("safetensors", "unknown_dtype", safetensors({"w": entry("F8_E4M3", [1], 0, 1)}, b"\0"))
+    save("safetensors", "twice", safetensors(
+        b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}',
+        bytes(2)))
+    save("safetensors", "deep", safetensors(b"[" * 200 + b"]" * 200))
+    save("safetensors", "nul_escape", safetensors(b'{"a\\u0000b":1}'))
+    for name, value in LARGE.items():
+        save("safetensors", f"header_length_{name}", struct.pack("<Q", value) + b"{}")
+
+
+if __name__ == "__main__":
+    make_gguf()
+    make_safetensors()
