@@ -4,25 +4,17 @@
 #include "simd/kernels.h"
 
 #include "simd/half.h"
+#include "simd/kernel_facts.h"
 
 #include <math.h>
 #include <string.h>
-
-#if defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__
-#error "the kernels need infinities and NaN: build without -ffast-math and -Ofast"
-#endif
 
 enum {
   TILE_ROWS = 4, /* of C: 4 x 8 floats are 8 of the 16 registers of SSE2 */
   TILE_COLUMNS = 8,
   DEPTH = 64, /* rows of B in one pass: 64 x 128 floats fill the first-level cache */
-  LANES = 8,  /* partial sums of a long reduction */
-  SCALED_BLOCK = 32,
-  SCALED_BLOCK_BYTES = 2 + SCALED_BLOCK /* Q8_0: f16 scale, 32 int8 */
+  LANES = 8   /* partial sums of a long reduction */
 };
-
-static const float feature_floor = 1e-12f, smallest_norm = 1e-12f;     /* spec section 4 */
-static const float saliency_epsilon = 1e-8f, smallest_weight = 1e-20f; /* spec section 2 */
 
 /* ---- products ---- */
 
@@ -64,10 +56,6 @@ static void matmul_edge(float *c, size_t c_row, const float *a, size_t a_row, si
       for (size_t p = 0; p < depth; p++) sum += a[i * a_row + p * a_col] * b[p * b_row + j];
       c[i * c_row + j] = accumulate ? c[i * c_row + j] + sum : sum;
     }
-}
-
-static size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
 }
 
 static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col,
@@ -139,7 +127,7 @@ static void softmax_rows(float *s, size_t s_row, size_t rows, size_t columns, co
  * to a window of 1000, and left out. */
 static float saliency_score(float p, float others) {
   const float log_others = p < 0.5f ? log1pf(-p) : logf(others);
-  return p * log1pf(p / saliency_epsilon) + (others > 0 ? others * log_others : 0);
+  return p * log1pf(p * inverse_epsilon) + (others > 0 ? others * log_others : 0);
 }
 
 static void saliency_rows(float *score, const float *s, size_t s_row, size_t rows, const int *end,
@@ -163,7 +151,7 @@ static void saliency_from_weights(float *score, const float *weights, size_t row
     float others = 0;
     for (size_t j = 0; j < before; j++) others += mine[j];
     const float all = others + mine[before];
-    score[i] = all >= smallest_weight ? saliency_score(mine[before] / all, others / all) : NAN;
+    score[i] = all >= smallest_weights ? saliency_score(mine[before] / all, others / all) : NAN;
   }
 }
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ * All kernel texts over one vector header, for the translation unit of one instruction set: include vec_<isa>.h, then
+ * this, then call fill_kernels. */
+#ifndef STILL_SIMD_KERNELS_SIMD_H
+#define STILL_SIMD_KERNELS_SIMD_H
+
+#include "simd/kernels.h"
+
+#include "simd/half.h"
+#include "simd/kernel_facts.h"
+
+#include <string.h>
+
+#include "simd/vec_math.h"
+
+#include "simd/matmul.simd.h"
+#include "simd/softmax.simd.h"
+
+#include "simd/convert.simd.h"
+#include "simd/elementwise.simd.h"
+#include "simd/feature_map.simd.h"
+#include "simd/matvec.simd.h"
+#include "simd/merge.simd.h"
+#include "simd/quantised.simd.h"
+#include "simd/rms_norm.simd.h"
+#include "simd/saliency.simd.h"
+
+static void fill_kernels(still_kernels *table) {
+  table->matmul = matmul;
+  table->pack_keys = pack_keys;
+  table->softmax_rows = softmax_rows;
+  table->saliency_rows = saliency_rows;
+  table->saliency_from_weights = saliency_from_weights;
+  table->feature_rows = feature_rows;
+  table->softmax_features = softmax_features;
+  table->row_norms = row_norms;
+  table->column_sums = column_sums;
+  table->merge_rows = merge_rows;
+  table->scale_rows = scale_rows;
+  table->rms_norm = rms_norm;
+  table->rotary = rotary;
+  table->swiglu = swiglu;
+  table->sigmoid = sigmoid;
+  table->add = add;
+  table->dot = row_dot;
+  table->matvec_f32 = matvec_f32;
+  table->matvec_f16 = matvec_f16;
+  table->matvec_bf16 = matvec_bf16;
+  table->matvec_q8_0 = matvec_q8_0;
+  table->f16_to_f32 = f16_to_f32;
+  table->f32_to_f16 = f32_to_f16;
+  table->bf16_to_f32 = bf16_to_f32;
+  table->f32_to_bf16 = f32_to_bf16;
+  table->q8_0_to_f32 = q8_0_to_f32;
+}
+
+#endif

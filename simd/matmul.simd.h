@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ * Matrix product by register tiles, and the packing of keys.
+ *
+ * A tile is 1 .. MATMUL_ROWS rows of C by half, once or twice MATMUL_VECTORS vectors. Its sums stay in registers
+ * while k runs over a block of DEPTH, one row of B and one column of A at a time, and go to C once a block.
+ * Each element of C is thus one chain of fused multiply-adds a block, whatever tile it falls in: the bits depend
+ * on k alone. Columns are the outer loop, so that a panel of B (DEPTH rows of a tile's width) stays in the
+ * first-level cache while A streams by. A panel is copied first where its rows lie so far apart that they would
+ * fight for the same sets of that cache, or where C has fewer columns than the tile. */
+
+enum {
+  DEPTH = 128,
+  PANEL = MATMUL_VECTORS * VF, /* columns of a tile */
+  FAR_ROWS = 48,               /* rows of B more floats apart than this are copied ... */
+  MANY_ROWS = 4 * MATMUL_ROWS, /* ... when at least so many rows of C use the copy */
+};
+
+typedef struct panel { /* and the block of k at work */
+  const float *b;
+  size_t b_row, depth;
+  size_t columns; /* that C has of it */
+  size_t c_row, a_row, a_col;
+  int accumulate;
+} panel;
+
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* rows and vectors are constants where this is used. */
+static inline __attribute__((always_inline)) void
+matmul_tile(const panel *t, float *c, const float *a, const size_t rows, const size_t vectors) {
+  vf sum[MATMUL_ROWS][2 * MATMUL_VECTORS], of_b[2 * MATMUL_VECTORS];
+  UNROLL for (size_t i = 0; i < rows; i++) {
+    UNROLL for (size_t v = 0; v < vectors; v++) sum[i][v] = vf_zero();
+  }
+  const size_t a_row = t->a_row, a_col = t->a_col, b_row = t->b_row;
+  const float *b = t->b;
+  for (size_t p = t->depth; p; p--, a += a_col, b += b_row) {
+    UNROLL for (size_t v = 0; v < vectors; v++) of_b[v] = vf_load(b + v * VF);
+    UNROLL for (size_t i = 0; i < rows; i++) {
+      const vf of_a = vf_set(a[i * a_row]);
+      UNROLL for (size_t v = 0; v < vectors; v++) sum[i][v] = vf_fma(of_a, of_b[v], sum[i][v]);
+    }
+  }
+  UNROLL for (size_t i = 0; i < rows; i++) {
+    UNROLL for (size_t v = 0; v < vectors; v++) {
+      float *to = c + i * t->c_row + v * VF;
+      const size_t n = v * VF < t->columns ? vf_lanes(t->columns - v * VF) : 0;
+      vf_store_n(to, t->accumulate ? vf_add(vf_load_n(to, n), sum[i][v]) : sum[i][v], n);
+    }
+  }
+}
+
+typedef void matmul_function(const panel *t, float *c, const float *a);
+
+/* One or two rows may take twice the width, for as many sums as the adder needs to be busy. */
+#if MATMUL_ROWS == 12
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12)
+#else
+#define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
+#endif
+#define TILE(name, rows, vectors)                                                                  \
+  static void name##_##rows(const panel *t, float *c, const float *a) {                            \
+    matmul_tile(t, c, a, rows, vectors);                                                           \
+  }
+#define HALF_TILE(rows) TILE(half_tile, rows, MATMUL_VECTORS / 2)
+#define FULL_TILE(rows) TILE(full_tile, rows, MATMUL_VECTORS)
+#define WIDE_TILE(rows) TILE(wide_tile, rows, 2 * MATMUL_VECTORS)
+EACH(HALF_TILE)
+EACH(FULL_TILE)
+WIDE_TILE(1)
+WIDE_TILE(2)
+#define HALF_NAME(rows) [rows] = half_tile_##rows,
+#define FULL_NAME(rows) [rows] = full_tile_##rows,
+static matmul_function *const half_tiles[] = {EACH(HALF_NAME)};
+static matmul_function *const full_tiles[] = {EACH(FULL_NAME)};
+static matmul_function *const wide_tiles[] = {NULL, wide_tile_1, wide_tile_2};
+
+/* All rows of one panel, in tiles as equal as possible: a last tile of one row would wait for its own sums. */
+static void matmul_panel(const panel *t, float *c, const float *a, size_t m,
+                         matmul_function *const *functions) {
+  const size_t count = (m + MATMUL_ROWS - 1) / MATMUL_ROWS, rows = m / count, longer = m % count;
+  for (size_t i = 0; i < count; i++) {
+    const size_t here = rows + (i < longer);
+    functions[here](t, c, a);
+    c += here * t->c_row;
+    a += here * t->a_row;
+  }
+}
+
+static void copy_panel(float *out, size_t width, const panel *t) {
+  for (size_t p = 0; p < t->depth; p++)
+    for (size_t v = 0; v < width; v += VF) {
+      const size_t n = v < t->columns ? vf_lanes(t->columns - v) : 0;
+      vf_store(out + p * width + v, vf_load_n(t->b + p * t->b_row + v, n));
+    }
+}
+
+static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col,
+                   const float *b, size_t b_row, size_t m, size_t n, size_t k, int accumulate) {
+  _Alignas(64) float copy[DEPTH * PANEL];
+  const int is_far = b_row > FAR_ROWS && m >= MANY_ROWS;
+  for (size_t p = 0; p < k; p += DEPTH)
+    for (size_t j = 0, width; j < n; j += width) {
+      const size_t left = n - j;
+      matmul_function *const *functions = full_tiles;
+      width = PANEL;
+      if (m <= 2 && left >= 2 * PANEL)
+        width = 2 * PANEL, functions = wide_tiles;
+      else if (left <= PANEL / 2)
+        width = PANEL / 2, functions = half_tiles;
+      panel t = {b + p * b_row + j,
+                 b_row,
+                 smaller(k - p, DEPTH),
+                 smaller(left, width),
+                 c_row,
+                 a_row,
+                 a_col,
+                 accumulate || p};
+      if (is_far || left < width) {
+        copy_panel(copy, width, &t);
+        t.b = copy;
+        t.b_row = width;
+      }
+      matmul_panel(&t, c + j, a + p * a_col, m, functions);
+    }
+}
+
+static void pack_keys(float *key_tiles, size_t first, const float *rows, size_t row_stride,
+                      size_t n, size_t dim) {
+  for (size_t i = 0; i < n; i++) {
+    const size_t slot = first + i;
+    float *key = key_tiles + slot / STILL_KEY_TILE * STILL_KEY_TILE * dim + slot % STILL_KEY_TILE;
+    for (size_t d = 0; d < dim; d++) key[d * STILL_KEY_TILE] = rows[i * row_stride + d];
+  }
+}
