@@ -64,9 +64,8 @@ void still_added_tokens_free(still_added_tokens *tokens) {
 
 const still_added_token *still_added_tokens_find(const still_added_tokens *tokens, const char *name,
                                                  size_t length) {
-  size_t matched;
-  const still_added_token *token =
-      still_added_tokens_match(tokens, name, length, length, &matched);
+  size_t matched = 0;
+  const still_added_token *token = still_added_tokens_match(tokens, name, length, length, &matched);
   return token && matched == length ? token : NULL;
 }
 

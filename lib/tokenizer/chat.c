@@ -230,8 +230,8 @@ still_status still_format_chat(const still_tokenizer *tokenizer, const still_mes
   const bool begin = !first && (tokenizer->add_bos || tokenizer->chat.bos);
   still_status status = write_all(&w, messages, count, first, add_generation);
   if (!status)
-    status = still_encode(tokenizer, w.text ? w.text : "", w.bytes, true, begin, w.plain,
-                          w.plain_count, ids, capacity, id_count);
+    status = still_encode(tokenizer, w.text ? w.text : "", w.bytes, STILL_TOKENIZE_PARSE_SPECIAL,
+                          begin, w.plain, w.plain_count, ids, capacity, id_count);
   still_free(w.text);
   still_free(w.plain);
   return status;

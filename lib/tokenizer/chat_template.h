@@ -20,13 +20,13 @@ typedef enum still_chat_family {
 /* Zeroed = no template. Texts are NULL or owned. */
 typedef struct still_chat_template {
   still_chat_family family;
-  bool bos;              /* the template puts a begin-of-sequence token first */
-  bool dated;            /* LLAMA3: 3.1's lines with dates begin the system message */
-  char *default_system;  /* CHATML: the system message when there is none */
-  char *open, *close;    /* MISTRAL: what stands before and after the user's text */
-  bool space_answers;    /* MISTRAL: a space before the assistant's text, */
-  bool space_ends;       /* and one after its end token */
-  char *beginning;       /* UNKNOWN: the first characters, for the sentence */
+  bool bos;             /* the template puts a begin-of-sequence token first */
+  bool dated;           /* LLAMA3: 3.1's lines with dates begin the system message */
+  char *default_system; /* CHATML: the system message when there is none */
+  char *open, *close;   /* MISTRAL: what stands before and after the user's text */
+  bool space_answers;   /* MISTRAL: a space before the assistant's text, */
+  bool space_ends;      /* and one after its end token */
+  char *beginning;      /* UNKNOWN: the first characters, for the sentence */
 } still_chat_template;
 
 /* Recognises a template. MEMORY only. */

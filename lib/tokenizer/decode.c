@@ -85,9 +85,9 @@ static void decode(still_decoder *d, size_t bytes, bool at_end, const char **tex
   for (size_t at = 0, length; at < bytes; at += length) {
     const still_utf8_state state = still_utf8_scan(d->raw + at, bytes - at, &length);
     if (state == STILL_UTF8_VALID) {
-      to = mempcpy(to, d->raw + at, length);
+      to = still_append(to, d->raw + at, length);
     } else if (state == STILL_UTF8_INVALID || at_end) {
-      to = mempcpy(to, replacement, 3);
+      to = still_append(to, replacement, 3);
     } else {
       memcpy(d->pending, d->raw + at, length);
       d->pending_bytes = length;

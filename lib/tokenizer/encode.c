@@ -8,7 +8,9 @@
 
 typedef struct encoder {
   const still_tokenizer *tokenizer;
-  bool parse_special, begin; /* begin: bos has still to come */
+  bool parse_special;
+  bool begin;     /* bos has still to come */
+  bool continues; /* the text before the first piece is encoded already */
   const still_text_range *plain;
   size_t plain_count, plain_next; /* the first range that does not lie before the place looked at */
   still_token *ids;
@@ -117,18 +119,18 @@ static still_status normalise(encoder *e, const char *text, size_t bytes, bool f
                               size_t *length) {
   const still_tokenizer *t = e->tokenizer;
   const bool has_space = text[0] == ' ' || is_mark(text, bytes);
-  const bool begins = (t->prefix == STILL_PREFIX_EACH || (t->prefix == STILL_PREFIX_FIRST && first)) &&
-                      !(t->prefix_unless_space && has_space);
+  const bool wants = t->prefix == STILL_PREFIX_EACH || (t->prefix == STILL_PREFIX_FIRST && first);
+  const bool begins = wants && !(first && e->continues) && !(t->prefix_unless_space && has_space);
   const size_t most = STILL_SPACE_MARK_BYTES * (bytes + 1);
   if (most > e->normal_room) {
     STILL_TRY(STILL_REALLOC(&e->normal, most, "normalised text"));
     e->normal_room = most;
   }
   char *to = e->normal;
-  if (begins) to = mempcpy(to, STILL_SPACE_MARK, STILL_SPACE_MARK_BYTES);
+  if (begins) to = still_append(to, STILL_SPACE_MARK, STILL_SPACE_MARK_BYTES);
   for (size_t i = 0; i < bytes; i++) {
     if (text[i] == ' ')
-      to = mempcpy(to, STILL_SPACE_MARK, STILL_SPACE_MARK_BYTES);
+      to = still_append(to, STILL_SPACE_MARK, STILL_SPACE_MARK_BYTES);
     else
       *to++ = text[i];
   }
@@ -158,8 +160,7 @@ static still_status encode_sentence(encoder *e, const char *text, size_t bytes, 
 
 static still_status encode_piece(encoder *e, const char *text, size_t start, size_t end) {
   if (start == end) return STILL_OK;
-  if (!e->tokenizer->pretokenizer)
-    return encode_sentence(e, text + start, end - start, start == 0);
+  if (!e->tokenizer->pretokenizer) return encode_sentence(e, text + start, end - start, start == 0);
   return still_split(e->splitter, text + start, end - start, encode_bytes, e);
 }
 
@@ -176,8 +177,8 @@ static size_t before_space(const char *text, size_t start, size_t end) {
   while (end > start) {
     size_t at = end - 1, length;
     while (at > start && ((uint8_t)text[at] & 0xc0) == 0x80) at--;
-    if (still_utf8_scan(text + at, end - at, &length) != STILL_UTF8_VALID ||
-        at + length != end || !still_is_space(still_utf8_decode(text + at, length)))
+    if (still_utf8_scan(text + at, end - at, &length) != STILL_UTF8_VALID || at + length != end ||
+        !still_is_space(still_utf8_decode(text + at, length)))
       break;
     end = at;
   }
@@ -217,12 +218,13 @@ static still_status encode_text(encoder *e, const char *text, size_t bytes) {
 }
 
 still_status still_encode(const still_tokenizer *tokenizer, const char *text, size_t bytes,
-                          bool parse_special, bool begin, const still_text_range *plain,
+                          unsigned flags, bool begin, const still_text_range *plain,
                           size_t plain_count, still_token *ids, size_t capacity, size_t *count) {
   still_status status = STILL_OK;
   encoder e = {.tokenizer = tokenizer,
-               .parse_special = parse_special,
+               .parse_special = flags & STILL_TOKENIZE_PARSE_SPECIAL,
                .begin = begin && tokenizer->bos >= 0,
+               .continues = flags & STILL_TOKENIZE_CONTINUE,
                .plain = plain,
                .plain_count = plain_count,
                .ids = ids,
@@ -243,10 +245,12 @@ still_status still_encode(const still_tokenizer *tokenizer, const char *text, si
 
 still_status still_tokenize(const still_tokenizer *tokenizer, const char *text, size_t bytes,
                             unsigned flags, still_token *ids, size_t capacity, size_t *count) {
-  if (flags & ~(unsigned)(STILL_TOKENIZE_ADD_BOS | STILL_TOKENIZE_PARSE_SPECIAL))
+  static const unsigned known =
+      STILL_TOKENIZE_ADD_BOS | STILL_TOKENIZE_PARSE_SPECIAL | STILL_TOKENIZE_CONTINUE;
+  if (flags & ~known)
     return still_fail(STILL_ERROR_ARGUMENT, "still_tokenize: flags 0x%x, known are 0x%x", flags,
-                      STILL_TOKENIZE_ADD_BOS | STILL_TOKENIZE_PARSE_SPECIAL);
-  return still_encode(tokenizer, text, bytes, flags & STILL_TOKENIZE_PARSE_SPECIAL,
+                      known);
+  return still_encode(tokenizer, text, bytes, flags,
                       (flags & STILL_TOKENIZE_ADD_BOS) && tokenizer->add_bos, NULL, 0, ids,
                       capacity, count);
 }

@@ -11,9 +11,9 @@ typedef struct still_text_range {
 } still_text_range;
 
 /* What still_tokenize does, with `plain` (in order, apart): ranges in which names of special tokens are plain
- * text whatever the flags say. begin: put bos first (or not), unless the text begins with it. */
+ * text whatever the flags say. begin, not ADD_BOS: put bos first, unless the text begins with it. */
 still_status still_encode(const still_tokenizer *tokenizer, const char *text, size_t bytes,
-                          bool parse_special, bool begin, const still_text_range *plain,
+                          unsigned flags, bool begin, const still_text_range *plain,
                           size_t plain_count, still_token *ids, size_t capacity, size_t *count);
 
 #endif

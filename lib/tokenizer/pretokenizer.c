@@ -274,8 +274,8 @@ static still_status next_piece(still_splitter *s, int stage, const char *text, s
                                size_t at, size_t *length) {
   const pcre2_code *code = s->pretokenizer->stages[stage];
   pcre2_match_data *match = s->match[stage];
-  int found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at,
-                          PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY, match, s->context);
+  int found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY,
+                          match, s->context);
   if (found == PCRE2_ERROR_JIT_STACKLIMIT)
     found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at,
                         PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY | PCRE2_NO_JIT, match, s->context);
@@ -290,7 +290,7 @@ static still_status next_piece(still_splitter *s, int stage, const char *text, s
 static still_status split_valid(still_splitter *s, int stage, const char *text, size_t bytes,
                                 still_word_callback *word, void *user) {
   if (stage == s->pretokenizer->stage_count) return word(user, text, bytes);
-  for (size_t at = 0, length; at < bytes; at += length) {
+  for (size_t at = 0, length = 0; at < bytes; at += length) {
     STILL_TRY(next_piece(s, stage, text, bytes, at, &length));
     STILL_TRY(split_valid(s, stage + 1, text + at, length, word, user));
   }

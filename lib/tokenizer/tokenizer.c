@@ -119,8 +119,8 @@ still_status still_tokenizer_open(still_tokenizer **tokenizer, const char *path,
   if (begins_with(path, "GGUF")) return open_gguf(tokenizer, path);
   if (ends_with(path, ".json")) return still_tokenizer_from_json(tokenizer, path);
   if (ends_with(path, ".model")) return still_tokenizer_from_sentencepiece(tokenizer, path);
-  return still_fail(still_path_exists(path) ? STILL_ERROR_UNSUPPORTED : STILL_ERROR_FILE,
-                    "%s: %s", path,
+  return still_fail(still_path_exists(path) ? STILL_ERROR_UNSUPPORTED : STILL_ERROR_FILE, "%s: %s",
+                    path,
                     still_path_exists(path) ? "is no .gguf, tokenizer.json, tokenizer.model or "
                                               "vocab.json"
                                             : "no such file");

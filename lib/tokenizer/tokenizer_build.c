@@ -86,9 +86,8 @@ int still_byte_of_name(const char *text, size_t length) {
 static void set_byte_tokens(still_tokenizer *t, const still_token_list *list) {
   for (size_t id = 0; id < list->count; id++) {
     const still_token_entry *entry = &list->entries[id];
-    const int byte = entry->kind == STILL_TOKEN_BYTE
-                         ? still_byte_of_name(entry->text, entry->length)
-                         : -1;
+    const int byte =
+        entry->kind == STILL_TOKEN_BYTE ? still_byte_of_name(entry->text, entry->length) : -1;
     if (byte >= 0) t->byte_tokens[byte] = (still_token)id;
   }
   for (int b = 0; b < 256 && t->pretokenizer; b++) {
@@ -161,8 +160,9 @@ static still_status check_coverage(const still_tokenizer *t) {
 
 still_status still_tokenizer_finish(still_tokenizer *t) {
   static const char *const begins[] = {"<|begin_of_text|>", "<s>", NULL};
-  static const char *const ends[] = {"<|end_of_text|>", "</s>",       "<|endoftext|>", "<|eot_id|>",
-                                     "<|eom_id|>",      "<|im_end|>", "<|end|>",       "<end_of_turn>"};
+  static const char *const ends[] = {"<|end_of_text|>", "</s>",         "<|endoftext|>",
+                                     "<|eot_id|>",      "<|eom_id|>",   "<|im_end|>",
+                                     "<|end|>",         "<end_of_turn>"};
   if (t->bos < 0) t->bos = first_of(t, begins);
   still_tokenizer_add_end(t, t->eos);
   for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {

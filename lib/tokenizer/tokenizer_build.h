@@ -9,9 +9,17 @@
 #include "tokenizer/pretokenizer.h"
 #include "tokenizer/tokenizer.h"
 
+#include <string.h>
+
 /* SentencePiece writes a space as this character (U+2581). */
 #define STILL_SPACE_MARK "\xe2\x96\x81"
 enum { STILL_SPACE_MARK_BYTES = 3 };
+
+/* Copies and returns what follows in `to`. */
+static inline char *still_append(char *to, const char *from, size_t bytes) {
+  memcpy(to, from, bytes);
+  return to + bytes;
+}
 
 /* Where SentencePiece text gets a space in front. */
 typedef enum still_prefix {
@@ -25,14 +33,14 @@ enum { STILL_MOST_ENDS = 16 };
 struct still_tokenizer {
   still_vocabulary vocabulary;
   still_merges merges;
-  still_pretokenizer *pretokenizer; /* NULL: SentencePiece */
-  still_added_tokens added;         /* looked for in the text */
+  still_pretokenizer *pretokenizer;    /* NULL: SentencePiece */
+  still_added_tokens added;            /* looked for in the text */
   still_added_tokens added_normalized; /* looked for in SentencePiece's form of it */
-  bool whole_words;                 /* a word that is a token is not merged ("ignore_merges") */
-  bool cut_at_marks;                /* each space mark begins a word */
-  bool cut_at_words;                /* no token has a space mark after another character */
+  bool whole_words;                    /* a word that is a token is not merged ("ignore_merges") */
+  bool cut_at_marks;                   /* each space mark begins a word */
+  bool cut_at_words;                   /* no token has a space mark after another character */
   still_prefix prefix;
-  bool prefix_unless_space;         /* not where there is a space already */
+  bool prefix_unless_space; /* not where there is a space already */
   bool add_bos;
   still_token bos, eos, unknown; /* -1 = none */
   still_token byte_tokens[256];

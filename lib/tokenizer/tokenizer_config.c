@@ -25,8 +25,7 @@ static still_status read_beside(still_json **document, const char *path, const c
   char *found;
   *document = NULL;
   STILL_TRY(still_path_beside(&found, path, name));
-  const still_status status =
-      found ? still_json_read(document, found, CONFIG_LIMIT) : STILL_OK;
+  const still_status status = found ? still_json_read(document, found, CONFIG_LIMIT) : STILL_OK;
   still_free(found);
   return status;
 }

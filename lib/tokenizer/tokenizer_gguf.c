@@ -19,9 +19,9 @@ enum {
 };
 
 static const still_token_kind kinds[] = {
-    [TYPE_NORMAL] = STILL_TOKEN_NORMAL,      [TYPE_UNKNOWN] = STILL_TOKEN_CONTROL,
-    [TYPE_CONTROL] = STILL_TOKEN_CONTROL,    [TYPE_USER_DEFINED] = STILL_TOKEN_ADDED,
-    [TYPE_UNUSED] = STILL_TOKEN_UNUSED,      [TYPE_BYTE] = STILL_TOKEN_BYTE,
+    [TYPE_NORMAL] = STILL_TOKEN_NORMAL,   [TYPE_UNKNOWN] = STILL_TOKEN_CONTROL,
+    [TYPE_CONTROL] = STILL_TOKEN_CONTROL, [TYPE_USER_DEFINED] = STILL_TOKEN_ADDED,
+    [TYPE_UNUSED] = STILL_TOKEN_UNUSED,   [TYPE_BYTE] = STILL_TOKEN_BYTE,
 };
 
 /* An array beside the tokens: of this type and as long, or not there at all. */
@@ -35,7 +35,8 @@ static still_status check_array(const still_gguf *gguf, const char *key, bool fl
     return still_fail(STILL_ERROR_FORMAT, "%s is no array", key);
   if (has != count)
     return still_fail(STILL_ERROR_FORMAT, "%s has %zu entries for %zu tokens", key, has, count);
-  const bool fits = floats ? type == STILL_GGUF_F32 : type == STILL_GGUF_I32 || type == STILL_GGUF_U32;
+  const bool fits =
+      floats ? type == STILL_GGUF_F32 : type == STILL_GGUF_I32 || type == STILL_GGUF_U32;
   return fits ? STILL_OK
               : still_fail(STILL_ERROR_FORMAT, "%s has entries of type %d, must be %s", key, type,
                            floats ? "F32" : "I32");

@@ -94,8 +94,7 @@ static still_status read_normalizer(still_tokenizer *t, const still_json *normal
   const still_json *s = first_step(normalizer, "normalizers", &single);
   for (; s; s = next_step(s, single)) {
     const char *type = type_of(s);
-    if (!t->pretokenizer && !strcmp(type, "Prepend") &&
-        member_is(s, "prepend", STILL_SPACE_MARK)) {
+    if (!t->pretokenizer && !strcmp(type, "Prepend") && member_is(s, "prepend", STILL_SPACE_MARK)) {
       t->prefix = STILL_PREFIX_EACH;
     } else if (!t->pretokenizer && !strcmp(type, "Replace") &&
                member_is(still_json_find(s, "pattern"), "String", " ") &&
@@ -118,7 +117,8 @@ static still_status read_metaspace(still_tokenizer *t, const still_json *metaspa
   STILL_TRY(still_json_optional_bool(metaspace, "add_prefix_space", &prefix));
   STILL_TRY(still_json_optional_bool(metaspace, "split", &split));
   if (!member_is(metaspace, "replacement", STILL_SPACE_MARK))
-    return still_fail(STILL_ERROR_UNSUPPORTED, "pre_tokenizer: Metaspace.replacement is not U+2581");
+    return still_fail(STILL_ERROR_UNSUPPORTED,
+                      "pre_tokenizer: Metaspace.replacement is not U+2581");
   t->prefix = !prefix || !strcmp(scheme, "never") ? STILL_PREFIX_NONE
               : !strcmp(scheme, "first")          ? STILL_PREFIX_FIRST
                                                   : STILL_PREFIX_EACH;

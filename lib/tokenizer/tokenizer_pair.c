@@ -19,7 +19,7 @@ static const struct {
   uint32_t id;
   const char *text;
 } llama3_special[] = {
-    {128000, "<|begin_of_text|>"},  {128001, "<|end_of_text|>"}, {128006, "<|start_header_id|>"},
+    {128000, "<|begin_of_text|>"}, {128001, "<|end_of_text|>"}, {128006, "<|start_header_id|>"},
     {128007, "<|end_header_id|>"}, {128008, "<|eom_id|>"},      {128009, "<|eot_id|>"},
 };
 

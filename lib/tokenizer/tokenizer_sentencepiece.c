@@ -21,8 +21,8 @@ typedef struct buffer {
 
 typedef struct field {
   uint32_t number, wire;
-  uint64_t value;   /* wire types 0, 1, 5 */
-  buffer content;   /* wire type 2 */
+  uint64_t value; /* wire types 0, 1, 5 */
+  buffer content; /* wire type 2 */
 } field;
 
 static still_status damaged(const buffer *b, const char *what) {
@@ -70,7 +70,16 @@ static still_status read_field(buffer *b, field *f) {
 /* ---- the model */
 
 /* Types of pieces and models as SentencePiece numbers them. */
-enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3, USER_DEFINED = 4, UNUSED = 5, BYTE = 6, UNIGRAM = 1, BPE = 2 };
+enum {
+  NORMAL = 1,
+  UNKNOWN = 2,
+  CONTROL = 3,
+  USER_DEFINED = 4,
+  UNUSED = 5,
+  BYTE = 6,
+  UNIGRAM = 1,
+  BPE = 2
+};
 
 typedef struct model {
   still_token_list tokens;
@@ -81,9 +90,9 @@ typedef struct model {
 
 static still_status read_piece(model *m, buffer b) {
   static const still_token_kind kinds[] = {
-      [NORMAL] = STILL_TOKEN_NORMAL,      [UNKNOWN] = STILL_TOKEN_CONTROL,
-      [CONTROL] = STILL_TOKEN_CONTROL,    [USER_DEFINED] = STILL_TOKEN_ADDED,
-      [UNUSED] = STILL_TOKEN_UNUSED,      [BYTE] = STILL_TOKEN_BYTE};
+      [NORMAL] = STILL_TOKEN_NORMAL,   [UNKNOWN] = STILL_TOKEN_CONTROL,
+      [CONTROL] = STILL_TOKEN_CONTROL, [USER_DEFINED] = STILL_TOKEN_ADDED,
+      [UNUSED] = STILL_TOKEN_UNUSED,   [BYTE] = STILL_TOKEN_BYTE};
   still_token_entry *entry;
   uint64_t type = NORMAL;
   field f;

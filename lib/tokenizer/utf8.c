@@ -8,7 +8,7 @@ static size_t lead_byte(uint8_t lead, uint8_t *low, uint8_t *high) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2) return 0;
   if (lead < 0xe0) return 2;
-  if (lead == 0xe0) *low = 0xa0; /* shorter forms exist */
+  if (lead == 0xe0) *low = 0xa0;  /* shorter forms exist */
   if (lead == 0xed) *high = 0x9f; /* surrogates */
   if (lead < 0xf0) return 3;
   if (lead == 0xf0) *low = 0x90;

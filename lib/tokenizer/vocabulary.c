@@ -14,7 +14,7 @@ static int byte_of_character(uint32_t code) {
     return (int)code;
   if (code < 0x100 || code >= 0x144) return -1;
   const uint32_t k = code - 0x100;
-  if (k <= 0x20) return (int)k;                    /* 00 .. 20 */
+  if (k <= 0x20) return (int)k;                     /* 00 .. 20 */
   return k == 0x43 ? 0xad : (int)(k - 0x21 + 0x7f); /* 7f .. a0, ad */
 }
 
