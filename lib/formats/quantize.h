@@ -7,5 +7,9 @@
 #include <stddef.h>
 
 void still_quantize_q8_0(void *out, const float *data, size_t count);
+void still_quantize_q4_0(void *out, const float *data, size_t count);
+/* These search for the scales that make the squared error small, larger values counting more. */
+void still_quantize_q4_k(void *out, const float *data, size_t count);
+void still_quantize_q6_k(void *out, const float *data, size_t count);
 
 #endif

@@ -2,6 +2,7 @@
 #include "formats/tensor.h"
 
 #include "base/memory.h"
+#include "formats/dequantize.h"
 #include "formats/quantize.h"
 #include "simd/kernels.h"
 
@@ -18,24 +19,24 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 static const still_type_traits type_table[] = {
     {STILL_TENSOR_F32, "F32", "F32", 1, 4, true},
     {STILL_TENSOR_F16, "F16", "F16", 1, 2, true},
-    {STILL_TENSOR_Q4_0, "Q4_0", NULL, 32, 18, false},
-    {STILL_TENSOR_Q4_1, "Q4_1", NULL, 32, 20, false},
-    {STILL_TENSOR_Q5_0, "Q5_0", NULL, 32, 22, false},
-    {STILL_TENSOR_Q5_1, "Q5_1", NULL, 32, 24, false},
+    {STILL_TENSOR_Q4_0, "Q4_0", NULL, 32, 18, true},
+    {STILL_TENSOR_Q4_1, "Q4_1", NULL, 32, 20, true},
+    {STILL_TENSOR_Q5_0, "Q5_0", NULL, 32, 22, true},
+    {STILL_TENSOR_Q5_1, "Q5_1", NULL, 32, 24, true},
     {STILL_TENSOR_Q8_0, "Q8_0", NULL, 32, 34, true},
-    {STILL_TENSOR_Q2_K, "Q2_K", NULL, 256, 84, false},
-    {STILL_TENSOR_Q3_K, "Q3_K", NULL, 256, 110, false},
-    {STILL_TENSOR_Q4_K, "Q4_K", NULL, 256, 144, false},
-    {STILL_TENSOR_Q5_K, "Q5_K", NULL, 256, 176, false},
-    {STILL_TENSOR_Q6_K, "Q6_K", NULL, 256, 210, false},
-    {STILL_TENSOR_IQ4_NL, "IQ4_NL", NULL, 32, 18, false},
+    {STILL_TENSOR_Q2_K, "Q2_K", NULL, 256, 84, true},
+    {STILL_TENSOR_Q3_K, "Q3_K", NULL, 256, 110, true},
+    {STILL_TENSOR_Q4_K, "Q4_K", NULL, 256, 144, true},
+    {STILL_TENSOR_Q5_K, "Q5_K", NULL, 256, 176, true},
+    {STILL_TENSOR_Q6_K, "Q6_K", NULL, 256, 210, true},
+    {STILL_TENSOR_IQ4_NL, "IQ4_NL", NULL, 32, 18, true},
     {STILL_TENSOR_I8, "I8", "I8", 1, 1, false},
     {STILL_TENSOR_I16, "I16", "I16", 1, 2, false},
     {STILL_TENSOR_I32, "I32", "I32", 1, 4, false},
     {STILL_TENSOR_I64, "I64", "I64", 1, 8, false},
     {STILL_TENSOR_F64, "F64", "F64", 1, 8, true},
     {STILL_TENSOR_BF16, "BF16", "BF16", 1, 2, true},
-    {STILL_TENSOR_MXFP4, "MXFP4", NULL, 32, 17, false},
+    {STILL_TENSOR_MXFP4, "MXFP4", NULL, 32, 17, true},
     {STILL_TENSOR_U8, "U8", "U8", 1, 1, false},
     {STILL_TENSOR_BOOL, "BOOL", "BOOL", 1, 1, false},
 };
@@ -174,7 +175,7 @@ still_to_f32 *still_type_to_f32(still_tensor_type type) {
   case STILL_TENSOR_BF16: return bf16_to_f32;
   case STILL_TENSOR_F64: return f64_to_f32;
   case STILL_TENSOR_Q8_0: return q8_0_to_f32;
-  default: return NULL;
+  default: return still_dequantizer(type);
   }
 }
 
@@ -196,6 +197,9 @@ still_from_f32 *still_type_from_f32(still_tensor_type type) {
   case STILL_TENSOR_F16: return f16_from_f32;
   case STILL_TENSOR_BF16: return bf16_from_f32;
   case STILL_TENSOR_Q8_0: return still_quantize_q8_0;
+  case STILL_TENSOR_Q4_0: return still_quantize_q4_0;
+  case STILL_TENSOR_Q4_K: return still_quantize_q4_k;
+  case STILL_TENSOR_Q6_K: return still_quantize_q6_k;
   default: return NULL;
   }
 }

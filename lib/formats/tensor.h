@@ -87,7 +87,7 @@ still_status still_tensor_to_f32(const still_tensor *tensor, uint64_t first, uin
 /* Bytes of `count` values of plain or quantised type as floats; NULL if the type cannot be read. */
 typedef void still_to_f32(float *out, const void *data, size_t count);
 still_to_f32 *still_type_to_f32(still_tensor_type type);
-/* And back, for F32, F16, BF16, Q8_0 (count a multiple of the block): NULL otherwise. */
+/* And back, for F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K (count a multiple of the block): NULL otherwise. */
 typedef void still_from_f32(void *out, const float *data, size_t count);
 still_from_f32 *still_type_from_f32(still_tensor_type type);
 
