@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ * One forward call: checks, room in the cache, work space, and the units on their threads. */
+#include "attention/attention_stages.h"
+#include "attention/attention_work.h"
+#include "base/memory.h"
+#include "base/threads.h"
+
+#include <string.h>
+
+static still_status check_rows(const char *name, const still_rows *rows, bool needed) {
+  if (rows->data || !needed) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "inputs.%s.data is NULL", name);
+}
+
+static still_status check_inputs(const still_attention_plan *plan,
+                                 const still_attention_cache *cache, size_t n,
+                                 const still_attention_inputs *in, const float *y) {
+  if (!plan || !cache || !in || !y)
+    return still_fail(STILL_ERROR_ARGUMENT, "still_attention_forward: %s is NULL",
+                      !plan    ? "plan"
+                      : !cache ? "cache"
+                      : !in    ? "inputs"
+                               : "y");
+  STILL_TRY(STILL_CHECK_OPTIONS_SIZE(in, still_attention_inputs));
+  if (cache->plan != plan)
+    return still_fail(STILL_ERROR_ARGUMENT, "cache: made for another plan than the one given");
+  if (n < 1 || n > INT32_MAX)
+    return still_fail(STILL_ERROR_ARGUMENT, "n is %zu, must be 1 .. %d", n, INT32_MAX);
+  const bool liger = plan->options.kind == STILL_ATTENTION_LIGER_GLA;
+  STILL_TRY(check_rows("q", &in->q, true));
+  STILL_TRY(check_rows("k", &in->k, true));
+  STILL_TRY(check_rows("v", &in->v, true));
+  STILL_TRY(check_rows("q_raw", &in->q_raw, liger));
+  return check_rows("k_raw", &in->k_raw, liger);
+}
+
+void still_append(const still_task *task, still_piece piece) {
+  const still_attention_inputs *in = task->call->inputs;
+  still_attention_cache *cache = task->call->cache;
+  const float *k = still_input_row(&in->k, task->kv_head, piece.offset);
+  const float *v = still_input_row(&in->v, task->kv_head, piece.offset);
+  still_key_store_write(&cache->near[task->unit], task->kernels, piece.position, k,
+                        in->k.token_stride, v, in->v.token_stride, piece.tokens,
+                        task->scratch->tile);
+  const int64_t sinks = cache->sinks ? task->plan->options.sinks : 0;
+  if (piece.position < sinks)
+    still_key_store_write(&cache->sinks[task->unit], task->kernels, piece.position, k,
+                          in->k.token_stride, v, in->v.token_stride,
+                          still_smaller(piece.tokens, (size_t)(sinks - piece.position)),
+                          task->scratch->tile);
+}
+
+void still_for_blocks(const still_task *task, still_piece piece, still_block_function *attend) {
+  const size_t most = still_block_rows(task->plan);
+  for (size_t done = 0, tokens; done < piece.tokens; done += tokens) {
+    tokens = still_smaller(piece.tokens - done, most);
+    const size_t together =
+        tokens > STILL_SHARED_ROWS ? 1 : still_smaller(most / tokens, task->heads);
+    for (size_t h = 0, heads; h < task->heads; h += heads) {
+      heads = still_smaller(task->heads - h, together);
+      attend(task, &(still_block){.at = {.offset = piece.offset + done,
+                                         .tokens = tokens,
+                                         .position = piece.position + (int64_t)done},
+                                  .head = task->head + h,
+                                  .heads = heads,
+                                  .rows = heads * tokens});
+    }
+  }
+}
+
+static still_unit_function *unit_function(still_attention_kind kind) {
+  switch (kind) {
+  case STILL_ATTENTION_STILL: return still_hybrid_attention;
+  case STILL_ATTENTION_SWA: return still_sliding_window;
+  case STILL_ATTENTION_LOLCATS: return still_lolcats_attention;
+  case STILL_ATTENTION_LIGER_GLA: return still_liger_gla_attention;
+  case STILL_ATTENTION_HEDGEHOG:
+  case STILL_ATTENTION_T2R: return still_feature_attention;
+  case STILL_ATTENTION_FULL: break;
+  }
+  return NULL;
+}
+
+/* Each unit is worked off by one thread, in the order of its tokens: the result does not depend on which. */
+static void run_units(const still_call *call, still_scratch *scratches) {
+  const still_attention_plan *plan = call->plan;
+  still_unit_function *run = unit_function(plan->options.kind);
+  STILL_OMP(parallel for num_threads(plan->threads) schedule(dynamic, 1))
+  for (int unit = 0; unit < plan->units; unit++) {
+    const size_t head = (size_t)unit * (size_t)plan->unit_heads;
+    const still_task task = {.call = call,
+                             .plan = plan,
+                             .kernels = call->kernels,
+                             .scratch = &scratches[omp_get_thread_num()],
+                             .unit = (size_t)unit,
+                             .dim = (size_t)plan->options.head_dim,
+                             .kv_head = head / (size_t)plan->group,
+                             .head = head,
+                             .heads = (size_t)plan->unit_heads};
+    run(&task);
+  }
+}
+
+static void place_scratches(const still_attention_plan *plan, char *memory,
+                            still_scratch *scratches) {
+  const size_t bytes = still_scratch_bytes(plan);
+  for (int t = 0; t < plan->threads; t++)
+    still_scratch_place(&scratches[t], plan, memory + (size_t)t * bytes);
+}
+
+size_t still_forward_work_bytes(const still_attention_plan *plan) {
+  const size_t table =
+      still_round_up((size_t)plan->threads * sizeof(still_scratch), STILL_ALIGNMENT);
+  return table + (size_t)plan->threads * still_scratch_bytes(plan);
+}
+
+still_status still_attention_forward(const still_attention_plan *plan, still_attention_cache *cache,
+                                     size_t n, const still_attention_inputs *inputs, float *y,
+                                     size_t y_head_stride, size_t y_token_stride) {
+  STILL_TRY(check_inputs(plan, cache, n, inputs, y));
+  still_work *work;
+  STILL_TRY(still_work_take(still_forward_work_bytes(plan), &work));
+  const still_status status = still_attention_cache_reserve(cache, cache->tokens + (int64_t)n);
+  if (!status) {
+    const still_call call = {.plan = plan,
+                             .cache = cache,
+                             .kernels = still_kernels_get(),
+                             .inputs = inputs,
+                             .y = y,
+                             .y_head_stride = y_head_stride,
+                             .y_token_stride = y_token_stride,
+                             .n = n};
+    still_scratch *scratches = still_work_data(work);
+    const size_t table = still_round_up((size_t)plan->threads * sizeof *scratches, STILL_ALIGNMENT);
+    place_scratches(plan, (char *)scratches + table, scratches);
+    if (plan->options.kind == STILL_ATTENTION_FULL)
+      still_full_attention(&call, scratches);
+    else
+      run_units(&call, scratches);
+    cache->tokens += (int64_t)n;
+  }
+  still_work_give_back(work);
+  return status;
+}
