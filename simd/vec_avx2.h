@@ -7,7 +7,7 @@
  *   vf_power_of_two      2^n for whole n in -127 .. 128, where -127 gives 0 and 128 infinity
  *   vf_split             x > 0 as mantissa in [1, 2) (returned) times 2^exponent
  *   vf_load_f16, ...     VF halves to or from floats, exact and to nearest even
- *   vb                   32 signed bytes; vb_dot: their products with 32 int16 in VF partial sums, each below 2^24 in size
+ *   vb                   32 signed bytes; vb_dot: their products with 32 int16 in VF partial sums
  */
 #ifndef STILL_SIMD_VEC_AVX2_H
 #define STILL_SIMD_VEC_AVX2_H

@@ -20,7 +20,7 @@ typedef struct soft_row { /* what float64 says of one row */
 static soft_row soft_reference(const float *s, int begin, int end, float scale, float max,
                                float sum) {
   soft_row r = {.max = max, .sum = sum, .rescale = 1};
-  for (int j = begin; j < end; j++) r.max = fmax(r.max, (double)scale * s[j]);
+  for (int j = begin; j < end; j++) r.max = larger(r.max, (double)scale * s[j]);
   if (r.max == -INFINITY) return r;
   r.rescale = exp(max - r.max);
   r.sum = sum * r.rescale;
@@ -155,7 +155,7 @@ static void one_saliency(check *c, size_t rows, size_t columns, float size, bool
   for (size_t i = 0; i < rows; i++) {
     double exact[600], rounded[600], max = -INFINITY, sum = 0;
     const size_t at = i * s_row + (size_t)(end[i] - window[i]);
-    for (int j = 0; j < window[i]; j++) max = fmax(max, s[at + (size_t)j]);
+    for (int j = 0; j < window[i]; j++) max = larger(max, s[at + (size_t)j]);
     for (int j = 0; j < window[i]; j++) {
       exact[j] = exp(((double)s[at + (size_t)j] - max) * scale);
       sum += rounded[j] = weights[at + (size_t)j];
@@ -222,10 +222,10 @@ static void check_softmax_of(check *c, const char *what, size_t row, const float
                              const float *x, double factor, size_t dim, double floor, bool normed) {
   double max = -INFINITY, sum = 0, top = 0;
   for (size_t j = 0; j < dim; j++)
-    max = fmax(max, factor * x[j]), top = fmax(top, fabs(factor * x[j]));
+    max = larger(max, factor * x[j]), top = larger(top, fabs(factor * x[j]));
   for (size_t j = 0; j < dim; j++) sum += exp(factor * x[j] - max);
   for (size_t j = 0; j < dim; j++) {
-    const double share = exp(factor * x[j] - max) / sum, want = fmax(share, floor);
+    const double share = exp(factor * x[j] - max) / sum, want = larger(share, floor);
     const double argument = 2 * top * (normed ? (double)dim / 2 + 6 : 2);
     const double bound =
         share * HALF_ULP * (2 * argument + (double)dim + 12) + 2 * FLT_MIN + want * HALF_ULP;
@@ -247,7 +247,7 @@ static void one_feature(check *c, size_t rows, size_t dim, float size, bool norm
     const float *row = y + i * y_row;
     double own = 0;
     for (size_t j = 0; j < dim; j++) own += (double)row[j] * row[j];
-    const double factor = normed ? norm[i] / fmax(sqrt(own), 1e-12) : 1;
+    const double factor = normed ? norm[i] / larger(sqrt(own), 1e-12) : 1;
     check_softmax_of(c, "phi+", i, out + i * out_row, row, factor, dim, (double)1e-12f, normed);
     check_softmax_of(c, "phi-", i, out + i * out_row + dim, row, -factor, dim, (double)1e-12f,
                      normed);

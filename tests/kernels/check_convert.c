@@ -46,7 +46,8 @@ static void check_widen(check *c, half_format f, widen *kernel) {
     for (size_t i = 0; i < n; i++) {
       const double want = half_value(f, x[i]);
       check_close(c, "float", x[i], 0, out[i], want, 0);
-      if (want == 0 && !signbit(out[i]) != !signbit(want)) check_fail(c, "the sign of zero is lost");
+      if (want == 0 && !signbit(out[i]) != !signbit(want))
+        check_fail(c, "the sign of zero is lost");
     }
   }
 }

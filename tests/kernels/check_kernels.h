@@ -75,6 +75,11 @@ void check_close(check *c, const char *what, size_t i, size_t j, double got, dou
                  double bound);
 void check_same_bits(check *c, const char *what, const void *got, const void *want, size_t bytes);
 
+/* Instead of fmax, whose vector reductions crash gcc 12 for AArch64. */
+static inline double larger(double a, double b) {
+  return a > b ? a : b;
+}
+
 /* 2^-24: half a unit in the last place of 1. */
 #define HALF_ULP 0x1p-24
 

@@ -209,7 +209,8 @@ static double integer_bound(const float *w, const float *x, size_t n) {
   double bound = 0;
   for (size_t b = 0; b < n; b += 32) {
     double largest = 0, weights = 0;
-    for (size_t i = b; i < b + 32; i++) largest = fmax(largest, fabs(x[i])), weights += fabs(w[i]);
+    for (size_t i = b; i < b + 32; i++)
+      largest = larger(largest, fabs(x[i])), weights += fabs(w[i]);
     bound += weights * (largest / 32767) * 0.51;
   }
   return bound;
