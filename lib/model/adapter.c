@@ -2,11 +2,8 @@
 #include "model/adapter.h"
 
 #include "base/memory.h"
+#include "base/random.h"
 #include "model/adapter_parts.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #define PART(member) offsetof(still_adapter_layer, member)
 const still_adapter_part still_adapter_parts[STILL_ADAPTER_PARTS] = {
@@ -72,4 +69,38 @@ void still_adapter_destroy(still_adapter *adapter) {
   }
   still_free(adapter->layers);
   still_free(adapter);
+}
+
+static uint64_t hash_floats(uint64_t hash, const float *x, uint64_t count) {
+  for (uint64_t i = 0; x && i < count; i++) {
+    union {
+      float value;
+      uint32_t bits;
+    } one = {x[i]};
+    hash = still_hash64(hash ^ one.bits);
+  }
+  return hash;
+}
+
+uint64_t still_adapter_hash(const still_adapter *adapter, const still_model_config *config) {
+  uint64_t hash = 1;
+  for (int i = 0; i < adapter->layer_count; i++) {
+    still_adapter_layer *layer = &adapter->layers[i];
+    hash = still_hash64(hash ^ (uint64_t)layer->kind);
+    for (int p = 0; p < STILL_ADAPTER_PARTS; p++) {
+      uint64_t shape[3], items = 1;
+      const uint32_t dimensions = still_adapter_part_shape(config, p, shape);
+      for (uint32_t d = 0; d < dimensions; d++) items *= shape[d];
+      hash = hash_floats(hash, *still_adapter_part_of(layer, p), items);
+    }
+    for (int l = 0; l < STILL_LINEARS; l++) {
+      const still_lora *lora = &layer->lora[l];
+      uint64_t out, in;
+      still_linear_shape(config, l, &out, &in);
+      hash = hash_floats(hash, &lora->scale, 1);
+      hash = hash_floats(hash, lora->a, (uint64_t)lora->rank * in);
+      hash = hash_floats(hash, lora->b, (uint64_t)lora->rank * out);
+    }
+  }
+  return hash;
 }

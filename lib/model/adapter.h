@@ -55,6 +55,9 @@ still_status still_adapter_create(still_adapter **adapter, const still_model_con
 /* Frees the arrays too: each is memory of still_alloc. */
 void still_adapter_destroy(still_adapter *adapter);
 
+/* A hash of everything that is learned. */
+uint64_t still_adapter_hash(const still_adapter *adapter, const still_model_config *config);
+
 /* Reads a file of ours or a PEFT folder for this model. FORMAT names a tensor of the wrong shape with both shapes;
  * UNSUPPORTED a version or PEFT option that this library does not know. Values must be finite. */
 still_status still_adapter_read(still_adapter **adapter, const char *path,

@@ -72,6 +72,7 @@ static still_status place_adapter(placement *placing, int index) {
     const uint64_t rank = (uint64_t)lora->rank;
     STILL_TRY(place_floats(placing, &to->lora[l].a, "lora_A", lora->a, rank, in));
     STILL_TRY(place_floats(placing, &to->lora[l].b, "lora_B", lora->b, out, rank));
+    to->lora[l].rank = lora->rank;
     to->lora[l].scale = lora->scale;
   }
   return STILL_OK;
@@ -152,6 +153,7 @@ static void remove_all(still_model *model) {
 static still_status open_adapter(still_model *model, const char *path) {
   if (!path) return STILL_OK;
   STILL_TRY(still_adapter_read(&model->adapter, path, &model->weights->config));
+  model->adapter_hash = still_adapter_hash(model->adapter, &model->weights->config);
   const uint64_t hash = model->adapter->base_hash;
   if (hash && hash != model->weights->hash)
     still_log(STILL_LOG_WARNING,

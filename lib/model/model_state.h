@@ -16,6 +16,7 @@ typedef struct still_placed {
 
 typedef struct still_placed_lora {
   still_placed a, b;
+  int rank;
   float scale;
 } still_placed_lora;
 
@@ -28,6 +29,7 @@ typedef struct still_placed_layer {
 struct still_model {
   still_model_weights *weights;
   still_adapter *adapter;     /* NULL: none */
+  uint64_t adapter_hash;      /* of its numbers; 0: none */
   still_tokenizer *tokenizer; /* NULL: the files hold none */
   int threads;
 

@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/forward.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROWS = 32 }; /* of x that are looked at together */
+
+/* ---- work space --------------------------------------------------------------------------------- */
+
+static size_t largest_rank(const still_model *model) {
+  size_t rank = 0;
+  for (int i = 0; model->adapter && i < model->adapter->layer_count; i++)
+    for (int l = 0; l < STILL_LINEARS; l++) {
+      const size_t this_rank = (size_t)model->adapter->layers[i].lora[l].rank;
+      if (this_rank > rank) rank = this_rank;
+    }
+  return rank;
+}
+
+static bool is_raw_kind(const still_session_layer *layer) {
+  return still_attention_plan_options(layer->plan)->kind == STILL_ATTENTION_LIGER_GLA;
+}
+
+void still_forward_sizes(const still_model *model, const still_session_layer *layers, size_t block,
+                         size_t floats[STILL_ACTIVATIONS]) {
+  const still_model_config *config = &model->weights->config;
+  const size_t width = (size_t)config->width, feed_forward = (size_t)config->feed_forward;
+  const size_t query = (size_t)config->heads * (size_t)config->head_dim;
+  const size_t key_value = (size_t)config->kv_heads * (size_t)config->head_dim;
+  bool gate = false, raw = false;
+  for (int i = 0; i < config->layers; i++) {
+    gate = gate || layers[i].uses_gate;
+    raw = raw || is_raw_kind(&layers[i]);
+  }
+  floats[STILL_ACT_X] = floats[STILL_ACT_NORMED] = block * width;
+  floats[STILL_ACT_Q] = floats[STILL_ACT_ATTENDED] = block * query;
+  floats[STILL_ACT_K] = floats[STILL_ACT_V] = block * key_value;
+  floats[STILL_ACT_FF_GATE] = floats[STILL_ACT_FF_UP] = block * feed_forward;
+  floats[STILL_ACT_LAST] = STILL_LOGIT_ROWS * width;
+  floats[STILL_ACT_LOGITS] = STILL_LOGIT_ROWS * (size_t)config->vocabulary;
+  floats[STILL_ACT_GATE] = gate ? block * query : 0;
+  floats[STILL_ACT_Q_RAW] = raw ? block * query : 0;
+  floats[STILL_ACT_K_RAW] = raw ? block * key_value : 0;
+  floats[STILL_ACT_LOW] = block * largest_rank(model);
+}
+
+size_t still_forward_bytes(const still_model *model, const still_session_layer *layers,
+                           size_t block) {
+  size_t floats[STILL_ACTIVATIONS];
+  still_forward_sizes(model, layers, block, floats);
+  size_t total = (size_t)ROWS * (size_t)model->weights->config.width;
+  for (int i = 0; i < STILL_ACTIVATIONS; i++) total += floats[i];
+  return total * sizeof(float);
+}
+
+still_status still_forward_open(still_forward *forward) {
+  still_backend *backend = forward->backend;
+  size_t floats[STILL_ACTIVATIONS];
+  still_forward_sizes(forward->model, forward->layers, forward->block, floats);
+  for (int i = 0; i < STILL_ACTIVATIONS; i++)
+    if (floats[i])
+      STILL_TRY(backend->ops->buffer_create(backend, floats[i], &forward->activations[i]));
+  return STILL_ALLOC(&forward->rows, ROWS * (size_t)forward->model->weights->config.width,
+                     "rows of activations");
+}
+
+void still_forward_close(still_forward *forward) {
+  still_backend *backend = forward->backend;
+  for (int i = 0; i < STILL_ACTIVATIONS; i++)
+    if (forward->activations[i]) backend->ops->buffer_destroy(backend, forward->activations[i]);
+  still_free(forward->rows);
+  still_free(forward->scores);
+}
+
+/* ---- the pieces --------------------------------------------------------------------------------- */
+
+/* Names for one forward's parts, so that the functions below read like the model. */
+typedef struct pass {
+  still_forward *forward;
+  still_backend *backend;
+  const still_backend_ops *ops;
+  still_buffer *const *act;
+  const still_model_config *config;
+  size_t n, width, heads, kv_heads, dim;
+  int64_t first;
+} pass;
+
+static pass begin(still_forward *forward, size_t n, int64_t first) {
+  const still_model_config *config = &forward->model->weights->config;
+  return (pass){.forward = forward,
+                .backend = forward->backend,
+                .ops = forward->backend->ops,
+                .act = forward->activations,
+                .config = config,
+                .n = n,
+                .width = (size_t)config->width,
+                .heads = (size_t)config->heads,
+                .kv_heads = (size_t)config->kv_heads,
+                .dim = (size_t)config->head_dim,
+                .first = first};
+}
+
+/* out (n x rows) = or += in W^T, plus the LoRA pair beside W: scale (in A^T) B^T. */
+static still_status linear(const pass *p, const still_placed_layer *layer, still_linear which,
+                           still_activation out, still_activation in, int accumulate) {
+  const still_placed_lora *lora = &layer->lora[which];
+  STILL_TRY(p->ops->matmul(p->backend, p->act[out], layer->linear[which].weight, p->act[in], p->n,
+                           accumulate));
+  if (!lora->a.weight) return STILL_OK;
+  still_buffer *low = p->act[STILL_ACT_LOW];
+  const size_t rank = (size_t)lora->rank;
+  STILL_TRY(p->ops->matmul(p->backend, low, lora->a.weight, p->act[in], p->n, 0));
+  STILL_TRY(p->ops->scale(p->backend, low, lora->scale, p->n * rank));
+  return p->ops->matmul(p->backend, p->act[out], lora->b.weight, low, p->n, 1);
+}
+
+static still_status norm(const pass *p, still_activation out, still_activation in,
+                         const still_placed *weight, size_t rows, size_t width) {
+  return p->ops->rms_norm(p->backend, p->act[out], p->act[in], weight->weight, p->config->norm_eps,
+                          rows, width);
+}
+
+static still_status bias(const pass *p, still_activation x, const still_placed *vector,
+                         size_t width) {
+  if (!vector->weight) return STILL_OK;
+  return p->ops->add_vector(p->backend, p->act[x], vector->weight, p->n, width);
+}
+
+static still_status head_norm(const pass *p, still_activation x, const still_placed *weight,
+                              size_t heads) {
+  return weight->weight ? norm(p, x, x, weight, p->n * heads, p->dim) : STILL_OK;
+}
+
+static still_status rotate(const pass *p, still_activation x, size_t heads) {
+  const still_model *model = p->forward->model;
+  return p->ops->rotary(p->backend, p->act[x], model->frequencies.weight,
+                        model->weights->rope_scale, p->first, p->n, heads, p->dim, p->dim / 2);
+}
+
+/* normed -> q, k, v, and the gate of the linear branch. */
+static still_status project(const pass *p, const still_placed_layer *layer,
+                            const still_session_layer *session) {
+  const size_t query = p->heads * p->dim, key_value = p->kv_heads * p->dim;
+  STILL_TRY(linear(p, layer, STILL_LINEAR_Q, STILL_ACT_Q, STILL_ACT_NORMED, 0));
+  STILL_TRY(linear(p, layer, STILL_LINEAR_K, STILL_ACT_K, STILL_ACT_NORMED, 0));
+  STILL_TRY(linear(p, layer, STILL_LINEAR_V, STILL_ACT_V, STILL_ACT_NORMED, 0));
+  STILL_TRY(bias(p, STILL_ACT_Q, &layer->q_bias, query));
+  STILL_TRY(bias(p, STILL_ACT_K, &layer->k_bias, key_value));
+  STILL_TRY(bias(p, STILL_ACT_V, &layer->v_bias, key_value));
+  STILL_TRY(head_norm(p, STILL_ACT_Q, &layer->q_norm, p->heads));
+  STILL_TRY(head_norm(p, STILL_ACT_K, &layer->k_norm, p->kv_heads));
+  if (!session->uses_gate) return STILL_OK;
+  STILL_TRY(linear(p, layer, STILL_LINEAR_GATE, STILL_ACT_GATE, STILL_ACT_NORMED, 0));
+  return p->ops->sigmoid(p->backend, p->act[STILL_ACT_GATE], p->n * query);
+}
+
+/* q and k before the rotation, for the kind that wants them. */
+static still_status keep_raw(const pass *p) {
+  STILL_TRY(p->ops->copy_rows(p->backend, p->act[STILL_ACT_Q_RAW], p->act[STILL_ACT_Q], 0, p->n,
+                              p->heads * p->dim));
+  return p->ops->copy_rows(p->backend, p->act[STILL_ACT_K_RAW], p->act[STILL_ACT_K], 0, p->n,
+                           p->kv_heads * p->dim);
+}
+
+static still_status attend(const pass *p, int index) {
+  still_forward *forward = p->forward;
+  still_session_layer *session = &forward->layers[index];
+  const bool raw = is_raw_kind(session);
+  if (raw) STILL_TRY(keep_raw(p));
+  STILL_TRY(rotate(p, STILL_ACT_Q, p->heads));
+  STILL_TRY(rotate(p, STILL_ACT_K, p->kv_heads));
+  STILL_TRY(p->ops->attention(p->backend, session->cache, p->act[STILL_ACT_ATTENDED],
+                              p->act[STILL_ACT_Q], p->act[STILL_ACT_K], p->act[STILL_ACT_V],
+                              session->uses_gate ? p->act[STILL_ACT_GATE] : NULL,
+                              raw ? p->act[STILL_ACT_Q_RAW] : NULL,
+                              raw ? p->act[STILL_ACT_K_RAW] : NULL, p->n, forward->scores));
+  if (forward->scores) forward->record(forward->user, index, forward->scores, p->n);
+  return STILL_OK;
+}
+
+static still_status feed_forward(const pass *p, const still_placed_layer *layer) {
+  STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->feed_norm, p->n, p->width));
+  STILL_TRY(linear(p, layer, STILL_LINEAR_FF_GATE, STILL_ACT_FF_GATE, STILL_ACT_NORMED, 0));
+  STILL_TRY(linear(p, layer, STILL_LINEAR_FF_UP, STILL_ACT_FF_UP, STILL_ACT_NORMED, 0));
+  STILL_TRY(p->ops->swiglu(p->backend, p->act[STILL_ACT_FF_GATE], p->act[STILL_ACT_FF_GATE],
+                           p->act[STILL_ACT_FF_UP], p->n * (size_t)p->config->feed_forward));
+  return linear(p, layer, STILL_LINEAR_FF_DOWN, STILL_ACT_X, STILL_ACT_FF_GATE, 1);
+}
+
+/* ---- finite values ------------------------------------------------------------------------------ */
+
+static bool all_finite(const float *x, size_t count) {
+  uint32_t special = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    special |= (bits & 0x7f800000u) == 0x7f800000u;
+  }
+  return !special;
+}
+
+static still_status check_rows(const pass *p, int layer) {
+  float *rows = p->forward->rows;
+  for (size_t row = 0; row < p->n; row += ROWS) {
+    const size_t count = p->n - row < ROWS ? p->n - row : ROWS;
+    STILL_TRY(p->ops->buffer_read(p->backend, p->act[STILL_ACT_X], row * p->width, rows,
+                                  count * p->width));
+    for (size_t i = 0; i < count; i++)
+      if (!all_finite(rows + i * p->width, p->width))
+        return still_fail(STILL_ERROR_NUMERIC,
+                          "non-finite values at position %lld after layer %d of %d",
+                          (long long)(p->first + (int64_t)(row + i)), layer, p->config->layers);
+  }
+  return STILL_OK;
+}
+
+/* Reading x back after every layer costs a GPU more than it is worth: there, only after the last. */
+static bool looks_after(const pass *p, int layer) {
+  return p->backend == p->forward->host || layer + 1 == p->config->layers;
+}
+
+/* ---- the model ---------------------------------------------------------------------------------- */
+
+still_status still_forward_block(still_forward *forward, const still_token *ids, size_t n,
+                                 int64_t first) {
+  const still_model *model = forward->model;
+  const pass pass_ = begin(forward, n, first), *p = &pass_;
+  STILL_TRY(p->ops->embed(p->backend, p->act[STILL_ACT_X], model->embedding.weight, ids, n));
+  for (int i = 0; i < p->config->layers; i++) {
+    const still_placed_layer *layer = &model->layers[i];
+    STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, n, p->width));
+    STILL_TRY(project(p, layer, &forward->layers[i]));
+    STILL_TRY(attend(p, i));
+    STILL_TRY(linear(p, layer, STILL_LINEAR_O, STILL_ACT_X, STILL_ACT_ATTENDED, 1));
+    STILL_TRY(feed_forward(p, layer));
+    STILL_TRY(p->ops->checkpoint(p->backend));
+    if (looks_after(p, i)) STILL_TRY(check_rows(p, i));
+    STILL_TRY(forward->between(forward->user, i, n));
+  }
+  return p->ops->finish(p->backend);
+}
+
+still_status still_forward_logits(still_forward *forward, size_t row, size_t count, int64_t first,
+                                  float *logits) {
+  const pass pass_ = begin(forward, count, first), *p = &pass_;
+  const still_model *model = forward->model;
+  const size_t vocabulary = (size_t)p->config->vocabulary;
+  STILL_TRY(p->ops->copy_rows(p->backend, p->act[STILL_ACT_LAST], p->act[STILL_ACT_X], row, count,
+                              p->width));
+  STILL_TRY(norm(p, STILL_ACT_LAST, STILL_ACT_LAST, &model->output_norm, count, p->width));
+  STILL_TRY(p->ops->matmul(p->backend, p->act[STILL_ACT_LOGITS], model->output.weight,
+                           p->act[STILL_ACT_LAST], count, 0));
+  STILL_TRY(
+      p->ops->buffer_read(p->backend, p->act[STILL_ACT_LOGITS], 0, logits, count * vocabulary));
+  for (size_t i = 0; i < count; i++)
+    if (!all_finite(logits + i * vocabulary, vocabulary))
+      return still_fail(STILL_ERROR_NUMERIC, "non-finite logits at position %lld",
+                        (long long)(first + (int64_t)(row + i)));
+  return STILL_OK;
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ * One block of tokens through the model, on the backend's table of operations. */
+#ifndef STILL_MODEL_FORWARD_H
+#define STILL_MODEL_FORWARD_H
+
+#include "model/model_state.h"
+
+enum { STILL_LOGIT_ROWS = 16 }; /* whose logits are made in one go */
+
+/* Activations of a block of n tokens. */
+typedef enum still_activation {
+  STILL_ACT_X = 0,    /* (n, width) the residual stream */
+  STILL_ACT_NORMED,   /* (n, width) */
+  STILL_ACT_Q,        /* (n, H*D) */
+  STILL_ACT_K,        /* (n, G*D) */
+  STILL_ACT_V,        /* (n, G*D) */
+  STILL_ACT_ATTENDED, /* (n, H*D) */
+  STILL_ACT_FF_GATE,  /* (n, feed_forward) */
+  STILL_ACT_FF_UP,    /* (n, feed_forward) */
+  STILL_ACT_LAST,     /* (STILL_LOGIT_ROWS, width) rows that logits are made from */
+  STILL_ACT_LOGITS,   /* (STILL_LOGIT_ROWS, vocabulary) */
+  STILL_ACT_GATE,     /* (n, H*D) where a layer has a gate */
+  STILL_ACT_Q_RAW,    /* (n, H*D), (n, G*D) where a layer is LIGER_GLA */
+  STILL_ACT_K_RAW,
+  STILL_ACT_LOW, /* (n, largest rank) where there are LoRA pairs */
+  STILL_ACTIVATIONS
+} still_activation;
+
+/* One layer of a session. */
+typedef struct still_session_layer {
+  still_attention_plan *plan;
+  still_layer_cache *cache;
+  bool on_host;   /* the device refused this plan */
+  bool learned;   /* the plan has weights of the adapter */
+  bool uses_gate; /* the linear branch is on and the adapter has a gate */
+} still_session_layer;
+
+typedef struct still_forward {
+  const still_model *model;
+  still_backend *backend; /* where the activations are */
+  still_backend *host;    /* for weights and caches that are not there; may be the same */
+  still_session_layer *layers;
+  size_t block;                                 /* the most tokens of a call */
+  still_buffer *activations[STILL_ACTIVATIONS]; /* NULL: not needed */
+  float *rows;                                  /* host copy of some rows of x */
+  float *scores;                                /* (H, block) while recording, else NULL */
+  void (*record)(void *user, int layer, const float *scores, size_t n);
+  /* Called between layers: stops the forward where it is not 0. */
+  still_status (*between)(void *user, int layer, size_t n);
+  void *user;
+} still_forward;
+
+/* Floats of each activation; of what a session's layers do not need: 0. */
+void still_forward_sizes(const still_model *model, const still_session_layer *layers, size_t block,
+                         size_t floats[STILL_ACTIVATIONS]);
+/* Bytes of all of them and of the other arrays of a forward. */
+size_t still_forward_bytes(const still_model *model, const still_session_layer *layers,
+                           size_t block);
+
+/* layers, model and backends are set; makes the rest. Undo with close, also after a failure. */
+still_status still_forward_open(still_forward *forward);
+void still_forward_close(still_forward *forward);
+
+/* n <= block tokens that follow `first` others. Leaves x and the caches; NUMERIC names the layer and position of the first
+ * value that is not finite. */
+still_status still_forward_block(still_forward *forward, const still_token *ids, size_t n,
+                                 int64_t first);
+/* logits (count, vocabulary) after the rows row .. row+count-1 of the last block, which began at position `first`;
+ * count <= STILL_LOGIT_ROWS. */
+still_status still_forward_logits(still_forward *forward, size_t row, size_t count, int64_t first,
+                                  float *logits);
+
+#endif

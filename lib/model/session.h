@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ * What a session consists of, for the files that make, run and store one. */
+#ifndef STILL_MODEL_SESSION_H
+#define STILL_MODEL_SESSION_H
+
+#include "model/forward.h"
+
+#include <stdatomic.h>
+
+/* The way back after a failure: copies of the part of the caches that later tokens overwrite. A large evaluation
+ * begins with new copies; single tokens are not worth that, so up to STILL_JOURNAL_ENTRIES of them share one,
+ * and what they evaluated since is evaluated again, cut as it was then: the same bits. */
+enum { STILL_JOURNAL_ENTRIES = 64 };
+typedef struct still_journal {
+  bool valid;
+  int64_t position; /* of the copies */
+  void **snapshots; /* one for each layer */
+  size_t *snapshot_bytes;
+  size_t entries[STILL_JOURNAL_ENTRIES]; /* tokens of each evaluation since */
+  int count;
+} still_journal;
+
+/* Routing scores of all layers since recording began. */
+typedef struct still_score_record {
+  bool on;
+  int64_t first, tokens;
+  size_t capacity;     /* tokens that every layer has room for */
+  float **by_layer;    /* (H, capacity_of[layer]) */
+  size_t *capacity_of; /* larger than capacity where making room failed half-way */
+  float *compact;      /* (H, tokens) for the caller */
+} still_score_record;
+
+struct still_session {
+  const still_model *model;
+  still_session_options
+      options; /* resolved: no zeroes that stand for a default; layer_kinds is NULL */
+  int layer_count;
+  still_session_layer *layers;
+  still_backend *
+      backend; /* the model's device; on the CPU one of its own, so that sessions run side by side */
+  bool owns_backend;
+  still_forward forward;
+
+  still_token *tokens;
+  int64_t count;
+  size_t capacity;             /* of tokens */
+  int64_t limit;               /* tokens that fit; 0 = no limit */
+  float *logits, *next_logits; /* (vocabulary): swapped when an evaluation has succeeded */
+  bool has_logits;
+
+  still_journal journal;
+  uint64_t *checkpoints; /* numbers of those that can still be gone back to, ascending */
+  size_t checkpoint_count, checkpoint_room;
+  uint64_t next_checkpoint;
+  still_score_record
+      *scores; /* apart, since reading them out changes nothing that a const session shows */
+
+  atomic_int cancelled;
+  bool warned; /* beyond the trained context */
+  /* Of the evaluation that runs now. */
+  still_progress_callback *progress;
+  void *progress_user;
+  uint64_t done, total;
+  bool may_stop;
+};
+
+/* The backend for this session alone until unlock. */
+void still_session_lock(const still_session *session);
+void still_session_unlock(const still_session *session);
+
+/* session_options.c */
+
+/* Checks options and fills in defaults and what the adapter says; one plan for each layer into layers
+ * (layer_count of them, zeroed). */
+still_status still_session_resolve(const still_model *model, const still_session_options *given,
+                                   still_session_options *resolved, still_session_layer *layers);
+/* Whether a layer's cache grows with the sequence. */
+bool still_layer_grows(const still_session_layer *layer);
+/* Kinds of single layers, "0-3,7:full;4:swa", written over kinds. ARGUMENT names what is wrong. */
+still_status still_parse_layer_kinds(const char *text, still_attention_kind *kinds, int layers);
+
+/* session_usage.c: tokens that the list has room for once it holds `tokens`: the context, then doubled. */
+size_t still_token_capacity(int context, int64_t tokens);
+
+/* session.c: room for a sequence of `tokens` tokens. */
+still_status still_session_reserve_tokens(still_session *session, int64_t tokens);
+
+/* session_file.c: load from memory (for fuzzing), and the checksum that the last 8 bytes must hold. */
+still_status still_session_load_bytes(still_session *session, const void *data, size_t bytes);
+uint64_t still_session_checksum(uint64_t sum, const void *data, size_t bytes);
+
+/* session_layers.c */
+
+/* Caches for all layers; on failure none are left. */
+still_status still_session_open_caches(const still_model *model, still_backend *backend,
+                                       still_session_layer *layers);
+void still_session_close_caches(const still_model *model, still_backend *backend,
+                                still_session_layer *layers);
+/* The backend that a layer's cache is on. */
+still_backend *still_session_layer_backend(const still_session *session, int layer);
+
+/* session_journal.c */
+/* Before `count` tokens are evaluated: sees to it that recover can go back to now. */
+still_status still_journal_begin(still_session *session, size_t count);
+void still_journal_succeeded(still_session *session, size_t count);
+/* Whether an evaluation of `count` tokens may be cut short: going back must not take longer than going on. */
+bool still_journal_may_stop(const still_session *session, size_t count);
+/* Back to where begin was called. */
+still_status still_journal_recover(still_session *session);
+void still_journal_forget(still_session *session);
+void still_journal_free(still_session *session);
+
+/* session_scores.c */
+still_status still_scores_reserve(still_session *session, size_t tokens);
+void still_scores_add(void *session, int layer, const float *scores, size_t n);
+/* After the session has become shorter or another one. */
+void still_scores_truncate(still_session *session);
+void still_scores_free(still_session *session);
+
+#endif
