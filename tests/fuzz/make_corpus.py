@@ -104,6 +104,29 @@ def make_safetensors():
         save("safetensors", f"header_length_{name}", struct.pack("<Q", value) + b"{}")
 
 
+def make_json():
+    save("json", "good", rb'{"a": [1, -2.5e3, true, null, {}], "s": "\u00e9\ud83d\ude00\n\\ ", "big": 9007199254740993}')
+    save("json", "twice", b'{"a": 1, "b": 2, "a": 3}')
+    save("json", "deep", b'{"a":' * 63 + b"[]" + b"}" * 63)
+    save("json", "too_deep", b"[" * 65 + b"]" * 65)
+    save("json", "nul_escape", rb'["\u0000"]')
+    save("json", "escaped_backslash", rb'["\\u0000"]')
+    save("json", "half_surrogate", rb'["\ud800"]')
+    save("json", "trailing", b"{} {}")
+    save("json", "long_number", b"[" + b"1" * 200 + b"]")
+
+
+def make_quantize():
+    floats = lambda *values: struct.pack(f"<{len(values)}f", *values)
+    save("quantize", "ramp", floats(*[i / 7 - 18 for i in range(256)]))
+    save("quantize", "not_finite", floats(float("nan"), float("inf"), -float("inf"), 1.0))
+    save("quantize", "one_value", floats(*[-3.0] * 256))
+    save("quantize", "subnormal", floats(*[1e-40] * 256))
+    save("quantize", "huge", floats(*[3e38, -3e38] * 128))
+
+
 if __name__ == "__main__":
     make_gguf()
     make_safetensors()
+    make_json()
+    make_quantize()
