@@ -296,13 +296,16 @@ static still_status open_file(still_gguf **out, const char *path, bool use_mmap)
 
 /* ---- shards */
 
-/* The place and the number that "...-00001-of-00003.gguf" says. */
-static bool parse_shard_name(const char *path, unsigned *number, unsigned *count) {
+/* The place and the number that "...-00001-of-00003.gguf" says; both 1 for any other name. */
+static void parse_shard_name(const char *path, unsigned *number, unsigned *count) {
+  char same[SHARD_SUFFIX + 1];
   const size_t length = strlen(path);
-  int used = 0;
-  return length > SHARD_SUFFIX &&
-         sscanf(path + length - SHARD_SUFFIX, "-%5u-of-%5u.gguf%n", number, count, &used) == 2 &&
-         used == SHARD_SUFFIX;
+  const char *suffix = path + (length > SHARD_SUFFIX ? length - SHARD_SUFFIX : 0);
+  if (sscanf(suffix, "-%5u-of-%5u", number, count) == 2) {
+    snprintf(same, sizeof same, "-%05u-of-%05u.gguf", *number % 100000, *count % 100000);
+    if (!strcmp(same, suffix)) return;
+  }
+  *number = *count = 1;
 }
 
 /* Takes the shard's tensors over; the shard itself keeps their data and is closed with us. */
@@ -340,10 +343,10 @@ static still_status open_shards(still_gguf *gguf, const char *path, unsigned cou
 
 /* What the file's name and its split.* keys say about shards must agree. */
 static still_status join_shards(still_gguf *gguf, const char *path, bool use_mmap) {
-  unsigned number = 1, count = 1;
-  uint64_t said = 1, tensors;
-  const bool named = parse_shard_name(path, &number, &count);
-  if (!still_gguf_get_u64(gguf, "split.count", &said) || !said) said = named ? count : 1;
+  unsigned number, count;
+  uint64_t said, tensors;
+  parse_shard_name(path, &number, &count);
+  if (!still_gguf_get_u64(gguf, "split.count", &said) || !said) said = count;
   if (said != count)
     return still_fail(STILL_ERROR_FORMAT,
                       "%s: one of %llu shards; the first must be named like x-00001-of-%05llu.gguf",

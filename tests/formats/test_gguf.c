@@ -216,6 +216,21 @@ static void test_shards(void **state) {
   check_fails(still_gguf_open(&g, lone, true), STILL_ERROR_FORMAT, "one of 5 shards");
 }
 
+/* Names that only look like a shard's (the first one came from a folder that mkdtemp named). */
+static void test_names_like_shards(void **state) {
+  (void)state;
+  static const char *const names[] = {"t-2wRYV1/shrinks.gguf",  "m-2-of-3.gguf",
+                                      "m-00002-of-0003.gguf",   "m- 0002-of-00003.gguf",
+                                      "m-00002-of-00003.ggufx", "-of-.gguf"};
+  gguf_builder b;
+  still_gguf *g;
+  put_header(&b, 3, 0, 0);
+  for (size_t i = 0; i < CHECK_COUNT(names); i++) {
+    check_ok(still_gguf_open(&g, check_file(names[i], b.bytes, b.used), false));
+    still_gguf_close(g);
+  }
+}
+
 /* ---- other people's files */
 
 static void test_version_2_and_alignment(void **state) {
@@ -312,13 +327,10 @@ static void test_no_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_round_trip),
-      cmocka_unit_test(test_produced_data),
-      cmocka_unit_test(test_writer_refuses),
-      cmocka_unit_test(test_shards),
-      cmocka_unit_test(test_version_2_and_alignment),
-      cmocka_unit_test(test_tiny_llama),
-      cmocka_unit_test(test_large_vocabulary),
+      cmocka_unit_test(test_round_trip),        cmocka_unit_test(test_produced_data),
+      cmocka_unit_test(test_writer_refuses),    cmocka_unit_test(test_shards),
+      cmocka_unit_test(test_names_like_shards), cmocka_unit_test(test_version_2_and_alignment),
+      cmocka_unit_test(test_tiny_llama),        cmocka_unit_test(test_large_vocabulary),
       cmocka_unit_test(test_no_memory),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
