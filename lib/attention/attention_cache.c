@@ -52,6 +52,7 @@ static size_t score_floats(const still_attention_plan *plan) {
 uint64_t still_attention_cache_bytes(const still_attention_plan *plan, int64_t tokens) {
   const still_attention_options *o = &plan->options;
   const size_t dim = (size_t)o->head_dim;
+  if (plan->gpu) return plan->gpu->cache_bytes(plan->gpu_device, plan, tokens);
   const int64_t length = most_tokens(plan, tokens);
   uint64_t bytes = sizeof(still_attention_cache);
   bytes += still_near_stores(plan) *
@@ -119,7 +120,8 @@ still_status still_attention_cache_create(still_attention_cache **cache,
   still_attention_cache *c;
   STILL_TRY(STILL_ALLOC(&c, 1, "attention cache"));
   c->plan = plan;
-  const still_status status = fill(c);
+  const still_status status =
+      plan->gpu ? plan->gpu->cache_create(&c->on_gpu, plan->gpu_device, plan) : fill(c);
   if (status)
     still_attention_cache_destroy(c);
   else
@@ -134,6 +136,7 @@ static void destroy_stores(still_key_store *stores, size_t count) {
 
 void still_attention_cache_destroy(still_attention_cache *cache) {
   if (!cache) return;
+  if (cache->plan->gpu) cache->plan->gpu->cache_destroy(cache->on_gpu);
   destroy_stores(cache->near, still_near_stores(cache->plan));
   destroy_stores(cache->sinks, still_sink_stores(cache->plan));
   for (int r = 0; cache->kept && r < cache->plan->routes; r++) {
@@ -150,6 +153,7 @@ void still_attention_cache_destroy(still_attention_cache *cache) {
 
 void still_attention_cache_reset(still_attention_cache *cache) {
   cache->tokens = 0;
+  if (cache->on_gpu) cache->plan->gpu->cache_reset(cache->on_gpu);
   if (cache->state) memset(cache->state, 0, state_floats(cache->plan) * sizeof(float));
   if (cache->normalizer)
     memset(cache->normalizer, 0, normalizer_floats(cache->plan) * sizeof(float));
@@ -169,6 +173,10 @@ still_status still_attention_cache_reserve(still_attention_cache *cache, int64_t
 void still_attention_cache_usage(const still_attention_cache *cache, still_attention_usage *usage) {
   const still_attention_plan *plan = cache->plan;
   const still_attention_options *o = &plan->options;
+  if (cache->on_gpu) {
+    plan->gpu->cache_usage(cache->on_gpu, usage);
+    return;
+  }
   const still_census census = still_attention_census(plan, cache->tokens);
   *usage = (still_attention_usage){.bytes = still_attention_cache_bytes(plan, cache->reserved),
                                    .work_bytes = still_forward_work_bytes(plan),
@@ -191,6 +199,7 @@ size_t still_attention_cache_kept(const still_attention_cache *cache, int head, 
                                   size_t capacity) {
   const still_attention_plan *plan = cache->plan;
   if (!plan->routes || head < 0 || head >= plan->options.heads) return 0;
+  if (cache->on_gpu) return plan->gpu->cache_kept(cache->on_gpu, head, positions, capacity);
   const size_t count = (size_t)still_attention_census(plan, cache->tokens).kept;
   const size_t written = count < capacity ? count : capacity;
   if (written)
@@ -208,8 +217,9 @@ still_status still_attention_cache_state(const still_attention_cache *cache, int
   if (head < 0 || head >= plan->options.heads)
     return still_fail(STILL_ERROR_ARGUMENT, "head is %d, must be 0 .. %d", head,
                       plan->options.heads - 1);
-  if (normalizer && !cache->normalizer)
+  if (normalizer && plan->options.kind == STILL_ATTENTION_LIGER_GLA)
     return still_fail(STILL_ERROR_ARGUMENT, "kind '%s' has no normalizer", kind);
+  if (cache->on_gpu) return plan->gpu->cache_state(cache->on_gpu, head, state, normalizer);
   const size_t features = (size_t)plan->features, dim = (size_t)plan->options.head_dim;
   if (state)
     memcpy(state, cache->state + (size_t)head * features * dim, features * dim * sizeof *state);

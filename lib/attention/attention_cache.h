@@ -22,6 +22,7 @@ struct still_attention_cache {
   float *scores;          /* (H, 2 C): ring by position */
   float *state;           /* (H, F, D) */
   float *normalizer;      /* (H, F) */
+  still_device_cache *on_gpu; /* all of it lies there; NULL on the CPU */
   int64_t reserved;       /* tokens that there is room for without growing */
   bool has_work;
 };

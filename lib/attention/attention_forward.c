@@ -118,6 +118,8 @@ still_status still_attention_forward(const still_attention_plan *plan, still_att
                                      size_t n, const still_attention_inputs *inputs, float *y,
                                      size_t y_head_stride, size_t y_token_stride) {
   STILL_TRY(check_inputs(plan, cache, n, inputs, y));
+  if (cache->on_gpu)
+    return plan->gpu->forward(cache->on_gpu, n, inputs, y, y_head_stride, y_token_stride);
   still_work *work;
   STILL_TRY(still_work_take(still_forward_work_bytes(plan), &work));
   const still_status status = still_attention_cache_reserve(cache, cache->tokens + (int64_t)n);

@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 #include "base/threads.h"
+#include "still_config.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -94,10 +95,16 @@ static void share_out(still_attention_plan *p) {
   p->routes = o->kind == STILL_ATTENTION_STILL ? o->heads / p->route_heads : 0;
 }
 
-static still_status check_device(const char *device) {
+/* Hands the plan over to the GPU that its options name. */
+static still_status open_device(still_attention_plan *p) {
+  const char *device = p->options.device;
   if (!device || !strcmp(device, "cpu")) return STILL_OK;
-  return still_fail(STILL_ERROR_UNSUPPORTED, "device '%s': the operator runs on \"cpu\" only",
-                    device);
+#if STILL_HAVE_VULKAN
+  p->gpu = still_vulkan_operator();
+  return p->gpu->open(&p->gpu_device, p);
+#else
+  return still_fail(STILL_ERROR_DEVICE, "device '%s': this build knows the cpu only", device);
+#endif
 }
 
 still_status still_attention_plan_create(still_attention_plan **plan,
@@ -108,7 +115,6 @@ still_status still_attention_plan_create(still_attention_plan **plan,
   still_attention_plan *p;
   still_attention_options resolved;
   STILL_TRY(still_attention_options_resolve(options, &resolved));
-  STILL_TRY(check_device(resolved.device));
   STILL_TRY(STILL_ALLOC(&p, 1, "attention plan"));
   p->options = resolved;
   p->threads = still_resolve_threads(resolved.threads);
@@ -117,18 +123,21 @@ still_status still_attention_plan_create(still_attention_plan **plan,
   if (!status) status = copy_weights(p, weights ? weights : &none);
   if (!status) status = still_copy_string(&p->device, resolved.device);
   if (!status) status = derive(p);
-  if (status) {
-    still_attention_plan_destroy(p);
-    return status;
-  }
   p->options.device = p->device;
-  share_out(p);
-  *plan = p;
-  return STILL_OK;
+  if (!status) {
+    share_out(p);
+    status = open_device(p);
+  }
+  if (status)
+    still_attention_plan_destroy(p);
+  else
+    *plan = p;
+  return status;
 }
 
 void still_attention_plan_destroy(still_attention_plan *p) {
   if (!p) return;
+  if (p->gpu) p->gpu->close(p->gpu_device);
   still_free(p->feature_q);
   still_free(p->feature_k);
   still_free(p->bias_q);

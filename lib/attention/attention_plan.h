@@ -3,6 +3,7 @@
 #ifndef STILL_ATTENTION_PLAN_H
 #define STILL_ATTENTION_PLAN_H
 
+#include "attention/device_operator.h"
 #include "base/status.h"
 
 #include <still/attention.h>
@@ -25,6 +26,9 @@ struct still_attention_plan {
   /* Copies of the caller's weights; NULL where not given. */
   float *feature_q, *feature_k, *bias_q, *bias_k, *window_factor;
   char *device;
+  /* A GPU's share of the operator; NULL on the CPU. */
+  const still_device_operator *gpu;
+  still_device *gpu_device;
 };
 
 /* attention_options.c: fills defaults in, or says which option is out of which range. */

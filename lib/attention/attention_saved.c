@@ -57,17 +57,27 @@ static void pass_snapshot(tape *t, still_attention_cache *cache) {
 }
 
 size_t still_attention_cache_snapshot_bytes(const still_attention_cache *cache) {
+  if (cache->on_gpu) return cache->plan->gpu->snapshot_bytes(cache->on_gpu);
   tape t = {0};
   pass_snapshot(&t, (still_attention_cache *)cache); /* measuring reads nothing */
   return t.at;
 }
 
 void still_attention_cache_snapshot(const still_attention_cache *cache, void *snapshot) {
+  if (cache->on_gpu) {
+    cache->plan->gpu->snapshot(cache->on_gpu, snapshot);
+    return;
+  }
   tape t = {.bytes = snapshot, .direction = WRITE};
   pass_snapshot(&t, (still_attention_cache *)cache);
 }
 
 still_status still_attention_cache_restore(still_attention_cache *cache, const void *snapshot) {
+  if (cache->on_gpu) {
+    STILL_TRY(cache->plan->gpu->restore(cache->on_gpu, snapshot));
+    memcpy(&cache->tokens, snapshot, sizeof cache->tokens);
+    return STILL_OK;
+  }
   int64_t tokens;
   memcpy(&tokens, snapshot, sizeof tokens);
   if (tokens < 0 || tokens > cache->tokens)
@@ -164,10 +174,15 @@ static size_t saved_bytes(const still_attention_cache *cache, int64_t tokens) {
 }
 
 size_t still_attention_cache_save_bytes(const still_attention_cache *cache) {
+  if (cache->on_gpu) return cache->plan->gpu->save_bytes(cache->on_gpu);
   return saved_bytes(cache, cache->tokens);
 }
 
 void still_attention_cache_save(const still_attention_cache *cache, void *bytes) {
+  if (cache->on_gpu) {
+    cache->plan->gpu->save(cache->on_gpu, bytes);
+    return;
+  }
   saved_header header = header_of(cache->plan, cache->tokens);
   tape t = {.bytes = bytes, .direction = WRITE};
   pass(&t, &header, sizeof header);
@@ -227,6 +242,7 @@ static still_status check_header(const still_attention_cache *cache, const void 
 
 still_status still_attention_cache_load(still_attention_cache *cache, const void *bytes,
                                         size_t count) {
+  if (cache->on_gpu) return cache->plan->gpu->load(cache->on_gpu, bytes, count);
   int64_t tokens = 0;
   STILL_TRY(check_header(cache, bytes, count, &tokens));
   const size_t needed = saved_bytes(cache, tokens);

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: MIT */
+#include "backend/vulkan/vulkan_attention.h"
+
+#include "base/memory.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MOST_DIM = 256, MOST_ROWS_UNBOUNDED = 1 << 30 };
+
+/* ---- what there are shaders for ------------------------------------------------------------------------- */
+
+/* Bytes of shared memory of saliency.comp. */
+static uint32_t saliency_bytes(uint32_t chunk) {
+  const uint32_t keys = (32 + chunk - 1 + 63) / 64 * 64;
+  return 32 * (keys + 1) * 4 + (32 + 64) * 5 * 16 + 2 * STILL_GROUP * 4;
+}
+
+static still_status check_still(const still_vulkan *vulkan, const still_attention_options *o) {
+  if (o->metric == STILL_METRIC_RANDOM)
+    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: metric 'random' runs on the CPU only",
+                      vulkan->name);
+  if (saliency_bytes((uint32_t)o->chunk) > vulkan->limits.shared_bytes)
+    return still_fail(
+        STILL_ERROR_UNSUPPORTED, "%s: chunk %d needs %u bytes of shared memory, the device has %u",
+        vulkan->name, o->chunk, saliency_bytes((uint32_t)o->chunk), vulkan->limits.shared_bytes);
+  return STILL_OK;
+}
+
+still_status still_vulkan_attention_check(const still_vulkan *vulkan,
+                                          const still_attention_plan *plan) {
+  const still_attention_options *o = &plan->options;
+  if (o->head_dim % 4 || o->head_dim > MOST_DIM)
+    return still_fail(STILL_ERROR_UNSUPPORTED,
+                      "%s: head_dim %d, must be a multiple of 4 and at most %d on a GPU",
+                      vulkan->name, o->head_dim, MOST_DIM);
+  if (o->cache_type == STILL_BF16)
+    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: cache type bf16 runs on the CPU only",
+                      vulkan->name);
+  if (o->cache_type == STILL_F16 && !(vulkan->features & STILL_VULKAN_F16))
+    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: no 16-bit storage for cache type f16",
+                      vulkan->name);
+  switch (o->kind) {
+  case STILL_ATTENTION_FULL:
+  case STILL_ATTENTION_SWA: return STILL_OK;
+  case STILL_ATTENTION_STILL: return check_still(vulkan, o);
+  default:
+    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: attention kind '%s' runs on the CPU only",
+                      vulkan->name, still_attention_kind_name(o->kind));
+  }
+}
+
+/* ---- create ------------------------------------------------------------------------------------------- */
+
+static attention_push shape_of(const still_attention_plan *plan) {
+  const still_attention_options *o = &plan->options;
+  const bool still = o->kind == STILL_ATTENTION_STILL;
+  return (attention_push){
+      .heads = (uint32_t)o->heads,
+      .kv_heads = (uint32_t)o->kv_heads,
+      .route_heads = still ? (uint32_t)plan->routes : (uint32_t)o->kv_heads,
+      .chunk = (uint32_t)(still ? o->chunk : o->window),
+      .keep = (uint32_t)plan->keep,
+      .cap = plan->most_kept < 0 ? MOST_ROWS_UNBOUNDED : (uint32_t)plan->most_kept,
+      .lower = still                            ? STILL_LOWER_CHUNK
+               : o->kind == STILL_ATTENTION_SWA ? STILL_LOWER_WINDOW
+                                                : STILL_LOWER_ALL,
+      .sinks = o->kind == STILL_ATTENTION_SWA ? (uint32_t)o->sinks : 0,
+      .metric = (uint32_t)o->metric,
+      .flags = o->feature_map == STILL_FEATURE_NORM_PRESERVED ? STILL_FLAG_NORM : 0,
+      .scale = 1 / sqrtf((float)o->head_dim)};
+}
+
+/* Rows of the kept cache that `tokens` tokens need. */
+static uint32_t kept_rows_for(const still_attention_plan *plan, int64_t tokens) {
+  if (plan->options.kind == STILL_ATTENTION_SWA) return (uint32_t)plan->options.sinks;
+  if (plan->options.kind != STILL_ATTENTION_STILL) return 0;
+  if (plan->most_kept >= 0) return (uint32_t)plan->most_kept;
+  return (uint32_t)still_kept_after(plan, still_routed_chunks(plan, tokens));
+}
+
+static still_status create_map(still_vulkan *vulkan, still_vulkan_buffer *buffer, const float *map,
+                               const still_attention_options *o) {
+  const size_t bytes = sizeof(float) * (size_t)o->heads * (size_t)o->head_dim * (size_t)o->head_dim;
+  STILL_TRY(still_vulkan_buffer_create(vulkan, buffer, bytes, STILL_VULKAN_DEVICE));
+  return still_vulkan_write(vulkan, buffer, 0, map, bytes);
+}
+
+/* Buffers of at least 16 bytes stand for arrays of no rows, so that every binding has one. */
+static still_status create_rows(still_vulkan *vulkan, still_vulkan_buffer *buffer, size_t heads,
+                                size_t rows, size_t row_bytes) {
+  const size_t bytes = heads * rows * row_bytes;
+  return still_vulkan_buffer_create(vulkan, buffer, bytes ? bytes : 16, STILL_VULKAN_DEVICE);
+}
+
+static still_status create_buffers(still_vulkan_attention *attention) {
+  still_vulkan *vulkan = attention->vulkan;
+  const still_attention_plan *plan = attention->plan;
+  const still_attention_options *o = &plan->options;
+  const size_t heads = (size_t)o->heads, kv_heads = (size_t)o->kv_heads, dim = (size_t)o->head_dim;
+  const size_t row = dim * still_vulkan_element(attention);
+  const size_t routes = attention->shape.route_heads, kept = attention->shape.kept_rows;
+  STILL_TRY(create_rows(vulkan, &attention->near_k, kv_heads, attention->near_rows, row));
+  STILL_TRY(create_rows(vulkan, &attention->near_v, kv_heads, attention->near_rows, row));
+  STILL_TRY(create_rows(vulkan, &attention->kept_k, routes, kept, row));
+  STILL_TRY(create_rows(vulkan, &attention->kept_v, routes, kept, row));
+  if (o->kind != STILL_ATTENTION_STILL) return STILL_OK;
+  STILL_TRY(create_rows(vulkan, &attention->kept_positions, routes, kept, 4));
+  STILL_TRY(create_rows(vulkan, &attention->near_scores, heads, attention->near_rows, 4));
+  if (!plan->features) return STILL_OK;
+  STILL_TRY(create_rows(vulkan, &attention->state, heads, 2 * dim, 4 * (dim + 1)));
+  STILL_TRY(create_map(vulkan, &attention->map_q, plan->feature_q, o));
+  return create_map(vulkan, &attention->map_k, plan->feature_k, o);
+}
+
+still_status still_vulkan_attention_create(still_vulkan_attention **out, still_vulkan *vulkan,
+                                           const still_attention_plan *plan) {
+  *out = NULL;
+  STILL_TRY(still_vulkan_attention_check(vulkan, plan));
+  still_vulkan_attention *attention;
+  STILL_TRY(STILL_ALLOC(&attention, 1, "a layer's cache"));
+  attention->vulkan = vulkan;
+  attention->plan = plan;
+  attention->f16 = plan->options.cache_type == STILL_F16;
+  attention->shape = shape_of(plan);
+  attention->shape.kept_rows = kept_rows_for(plan, plan->options.context);
+  attention->near_rows = plan->options.kind == STILL_ATTENTION_FULL
+                             ? (uint32_t)plan->options.context
+                             : 2 * attention->shape.chunk;
+  still_status status = create_buffers(attention);
+  if (!status) status = still_vulkan_attention_reset(attention);
+  if (status) {
+    still_vulkan_attention_destroy(attention);
+    return status;
+  }
+  *out = attention;
+  return STILL_OK;
+}
+
+static still_vulkan_buffer *const *buffers_of(still_vulkan_attention *attention,
+                                              still_vulkan_buffer *list[9]) {
+  still_vulkan_buffer *all[] = {&attention->near_k, &attention->near_v, &attention->near_scores,
+                                &attention->kept_k, &attention->kept_v, &attention->kept_positions,
+                                &attention->state,  &attention->map_q,  &attention->map_k};
+  for (int i = 0; i < 9; i++) list[i] = all[i];
+  return list;
+}
+
+void still_vulkan_attention_destroy(still_vulkan_attention *attention) {
+  if (!attention) return;
+  still_vulkan_buffer *list[9];
+  buffers_of(attention, list);
+  for (int i = 0; i < 9; i++) still_vulkan_discard(attention->vulkan, list[i]);
+  still_free(attention);
+}
+
+still_status still_vulkan_attention_reset(still_vulkan_attention *attention) {
+  attention->tokens = 0;
+  return attention->state.handle ? still_vulkan_zero(attention->vulkan, &attention->state)
+                                 : STILL_OK;
+}
+
+/* ---- growth --------------------------------------------------------------------------------------------- */
+
+/* An array (heads, rows, row_bytes) that gets more rows; the content moves along. */
+typedef struct growing {
+  still_vulkan_buffer *buffer, bigger;
+  size_t heads, row_bytes;
+} growing;
+
+static still_status copy_rows(still_vulkan *vulkan, growing *array, size_t had, size_t rows) {
+  STILL_TRY(create_rows(vulkan, &array->bigger, array->heads, rows, array->row_bytes));
+  for (size_t h = 0; h < array->heads; h++)
+    STILL_TRY(still_vulkan_copy(vulkan, &array->bigger, h * rows * array->row_bytes, array->buffer,
+                                h * had * array->row_bytes, had * array->row_bytes));
+  return STILL_OK;
+}
+
+/* All arrays or none. */
+static still_status grow(still_vulkan *vulkan, growing *arrays, size_t count, uint32_t *had,
+                         uint32_t rows) {
+  still_status status = STILL_OK;
+  for (size_t i = 0; i < count && !status; i++) status = copy_rows(vulkan, &arrays[i], *had, rows);
+  for (size_t i = 0; i < count; i++) {
+    still_vulkan_discard(vulkan, status ? &arrays[i].bigger : arrays[i].buffer);
+    if (!status) *arrays[i].buffer = arrays[i].bigger;
+  }
+  if (!status) *had = rows;
+  return status;
+}
+
+still_status still_vulkan_attention_reserve(still_vulkan_attention *attention, int64_t tokens) {
+  attention_push *shape = &attention->shape;
+  const size_t row = (size_t)attention->plan->options.head_dim * still_vulkan_element(attention);
+  if (shape->lower == STILL_LOWER_ALL && tokens > attention->near_rows) {
+    growing arrays[] = {{.buffer = &attention->near_k, .heads = shape->kv_heads, .row_bytes = row},
+                        {.buffer = &attention->near_v, .heads = shape->kv_heads, .row_bytes = row}};
+    return grow(attention->vulkan, arrays, 2, &attention->near_rows,
+                (uint32_t)(tokens + tokens / 2));
+  }
+  const uint32_t kept = kept_rows_for(attention->plan, tokens);
+  if (kept <= shape->kept_rows) return STILL_OK;
+  growing arrays[] = {
+      {.buffer = &attention->kept_k, .heads = shape->route_heads, .row_bytes = row},
+      {.buffer = &attention->kept_v, .heads = shape->route_heads, .row_bytes = row},
+      {.buffer = &attention->kept_positions, .heads = shape->route_heads, .row_bytes = 4}};
+  return grow(attention->vulkan, arrays, 3, &shape->kept_rows, kept + kept / 2);
+}
+
+/* ---- forward ------------------------------------------------------------------------------------------------ */
+
+/* Scores of the block that was just recorded, into columns done .. of (H, n). */
+static still_status read_scores(still_vulkan_attention *attention, uint32_t count, size_t done,
+                                size_t n, float *scores) {
+  still_vulkan *vulkan = attention->vulkan;
+  const size_t rows = attention->shape.rows, heads = attention->shape.heads;
+  const size_t first = attention->shape.start - attention->shape.base;
+  float *all;
+  STILL_TRY(STILL_ALLOC(&all, heads * rows, "routing scores"));
+  const still_status status =
+      still_vulkan_read(vulkan, &vulkan->work->scores, 0, all, heads * rows * sizeof *all);
+  for (size_t h = 0; h < heads && !status; h++)
+    memcpy(scores + h * n + done, all + h * rows + first, count * sizeof *all);
+  still_free(all);
+  return status;
+}
+
+still_status still_vulkan_attention_forward(still_vulkan_attention *attention,
+                                            const still_vulkan_rows *rows, size_t n,
+                                            float *scores) {
+  if (scores && attention->shape.lower != STILL_LOWER_CHUNK)
+    return still_fail(STILL_ERROR_UNSUPPORTED, "attention of kind '%s' has no routing scores",
+                      still_attention_kind_name(attention->plan->options.kind));
+  STILL_TRY(still_vulkan_attention_reserve(attention, attention->tokens + (int64_t)n));
+  for (size_t done = 0; done < n;) {
+    const uint32_t most = still_vulkan_block_tokens(attention);
+    /* Blocks end where chunks end, so that all but the first begin with a whole one. */
+    const uint32_t unit =
+        attention->shape.lower == STILL_LOWER_CHUNK ? attention->shape.chunk : STILL_TILE;
+    uint32_t count = most - (uint32_t)(attention->tokens % unit);
+    if (count > n - done) count = (uint32_t)(n - done);
+    STILL_TRY(still_vulkan_prefill_block(attention, rows, (uint32_t)done, count));
+    if (scores) STILL_TRY(read_scores(attention, count, done, n, scores));
+    attention->tokens += count;
+    done += count;
+    STILL_TRY(still_vulkan_checkpoint(attention->vulkan));
+  }
+  return STILL_OK;
+}
+
+/* ---- usage -------------------------------------------------------------------------------------------------- */
+
+/* What create_buffers takes for the sequence, with capacities for `tokens` tokens. */
+uint64_t still_vulkan_attention_bytes_at(const still_attention_plan *plan, int64_t tokens) {
+  const attention_push s = shape_of(plan);
+  const uint64_t dim = (uint64_t)plan->options.head_dim;
+  const uint64_t row = dim * (plan->options.cache_type == STILL_F16 ? 2 : 4);
+  const int64_t most = tokens > plan->options.context ? tokens + tokens / 2 : plan->options.context;
+  const uint64_t near = s.lower == STILL_LOWER_ALL ? (uint64_t)most : 2 * s.chunk;
+  const uint64_t kept = kept_rows_for(plan, most);
+  uint64_t bytes = 2 * s.kv_heads * near * row + 2 * s.route_heads * kept * row;
+  if (s.lower == STILL_LOWER_CHUNK) bytes += 4 * (s.heads * near + s.route_heads * kept);
+  if (plan->features) bytes += 4 * s.heads * 2 * dim * (dim + 1);
+  return bytes;
+}
+
+static uint64_t bytes_now(const still_vulkan_attention *attention) {
+  return attention->near_k.bytes + attention->near_v.bytes + attention->near_scores.bytes +
+         attention->kept_k.bytes + attention->kept_v.bytes + attention->kept_positions.bytes +
+         attention->state.bytes;
+}
+
+void still_vulkan_attention_usage(const still_vulkan_attention *attention,
+                                  still_attention_usage *usage) {
+  const still_attention_plan *plan = attention->plan;
+  const still_census census = still_attention_census(plan, attention->tokens);
+  const still_vulkan_work *work = attention->vulkan->work;
+  const bool still = plan->options.kind == STILL_ATTENTION_STILL;
+  const bool bounded = still && plan->most_kept >= 0;
+  *usage = (still_attention_usage){.bytes = bytes_now(attention),
+                                   .work_bytes = still_vulkan_work_bytes(work),
+                                   .tokens = attention->tokens,
+                                   .kept_tokens = census.kept,
+                                   .near_tokens = census.near,
+                                   .softmax_tokens = census.kept + census.near,
+                                   .linear_tokens = census.linear,
+                                   .forgotten_tokens = census.forgotten,
+                                   .budget_tokens = bounded ? plan->options.budget : 0,
+                                   .max_softmax_tokens =
+                                       bounded ? plan->most_kept + 2 * plan->options.chunk
+                                       : plan->options.kind == STILL_ATTENTION_SWA
+                                           ? plan->options.window + plan->options.sinks
+                                           : 0};
+}

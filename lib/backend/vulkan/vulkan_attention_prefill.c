@@ -1,0 +1,325 @@
+/* SPDX-License-Identifier: MIT
+ * The stages of attention for a block of new tokens, one shader run each (shaders/). Every chunk and head of the block runs
+ * side by side: how many tokens earlier chunks keep follows from their number, and the linear state of every chunk is the
+ * running sum of what the chunks add. */
+#include "backend/vulkan/vulkan_attention.h"
+
+#include "base/memory.h"
+
+/* Work space of a block is bounded by this much for its largest array. */
+static const uint64_t most_work_bytes = 256u << 20;
+/* The shortest guaranteed maxComputeWorkGroupCount. */
+enum { MOST_GROUPS = 65535 };
+
+/* ---- work space ----------------------------------------------------------------------------------------- */
+
+still_status still_vulkan_work_get(still_vulkan *vulkan, still_vulkan_work **work) {
+  if (!vulkan->work) STILL_TRY(STILL_ALLOC(&vulkan->work, 1, "work space"));
+  *work = vulkan->work;
+  return STILL_OK;
+}
+
+enum { WORK_BUFFERS = sizeof(still_vulkan_work) / sizeof(still_vulkan_buffer) };
+
+void still_vulkan_work_destroy(still_vulkan *vulkan) {
+  still_vulkan_buffer *buffers = (still_vulkan_buffer *)vulkan->work;
+  for (int i = 0; buffers && i < WORK_BUFFERS; i++)
+    still_vulkan_buffer_destroy(vulkan, &buffers[i]);
+  still_free(buffers);
+}
+
+uint64_t still_vulkan_work_bytes(const still_vulkan_work *work) {
+  const still_vulkan_buffer *buffers = (const still_vulkan_buffer *)work;
+  uint64_t bytes = 0;
+  for (int i = 0; buffers && i < WORK_BUFFERS; i++) bytes += buffers[i].bytes;
+  return bytes;
+}
+
+still_status still_vulkan_work_reserve(still_vulkan *vulkan, still_vulkan_buffer *buffer,
+                                       uint64_t bytes) {
+  if (buffer->bytes >= bytes && buffer->handle) return STILL_OK;
+  still_vulkan_discard(vulkan, buffer);
+  return still_vulkan_buffer_create(vulkan, buffer, bytes ? bytes : 16, STILL_VULKAN_DEVICE);
+}
+
+/* ---- the size of a block ---------------------------------------------------------------------------------- */
+
+static uint64_t smaller(uint64_t a, uint64_t b) {
+  return a < b ? a : b;
+}
+
+/* Operations of the softmax branch for each new token, the longest shader of a block. */
+static double softmax_work(const still_vulkan_attention *attention, double tokens) {
+  const attention_push *shape = &attention->shape;
+  const double keys = shape->lower == STILL_LOWER_ALL
+                          ? tokens
+                          : (double)shape->kept_rows + 2.0 * (double)shape->chunk;
+  return 4.0 * (double)shape->heads * (double)attention->plan->options.head_dim * keys;
+}
+
+uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
+  const still_vulkan *vulkan = attention->vulkan;
+  const attention_push *shape = &attention->shape;
+  const uint64_t dim = (uint64_t)attention->plan->options.head_dim, heads = shape->heads;
+  const uint64_t most = smaller(most_work_bytes, vulkan->limits.storage_range);
+  const uint64_t unit = shape->lower == STILL_LOWER_CHUNK ? shape->chunk : STILL_TILE;
+  uint64_t units = MOST_GROUPS / (unit * shape->kv_heads * dim / 4 / STILL_GROUP + 1);
+  units = smaller(units, most / (unit * heads * 2 * dim * sizeof(float)));
+  if (attention->state.handle)
+    units = smaller(units, most / (heads * (2 * dim * dim + 2 * dim) * sizeof(float)));
+  units = units > 4 ? units - 3 : 1; /* room for the near tokens and one more state */
+  const double work = softmax_work(attention, (double)attention->tokens + 1) * (double)unit;
+  const double by_time = still_vulkan_work_of(vulkan, 0.05) / work;
+  if (by_time < (double)units) units = by_time > 1 ? (uint64_t)by_time : 1;
+  return (uint32_t)(units * unit);
+}
+
+/* ---- stages --------------------------------------------------------------------------------------------------- */
+
+typedef struct block {
+  still_vulkan_attention *attention;
+  still_vulkan *vulkan;
+  still_vulkan_work *work;
+  const still_vulkan_rows *rows;
+  attention_push push;
+} block;
+
+static uint32_t groups_of(uint64_t items) {
+  return (uint32_t)((items + STILL_GROUP - 1) / STILL_GROUP);
+}
+
+/* Runs a stage in the variant of the cache's type. variant: the second specialisation constant. */
+static still_status run(const block *b, still_shader f32, uint32_t variant,
+                        still_vulkan_dispatch dispatch) {
+  const uint32_t constants[STILL_VULKAN_CONSTANTS] = {
+      (uint32_t)b->attention->plan->options.head_dim, variant};
+  /* The variant table lists each f16 variant right after its f32 one. */
+  const still_shader shader = b->attention->f16 ? (still_shader)(f32 + 1) : f32;
+  STILL_TRY(still_vulkan_pipeline_get(b->vulkan, shader, constants, &dispatch.pipeline));
+  dispatch.push = &b->push;
+  dispatch.push_bytes = sizeof b->push;
+  return still_vulkan_run(b->vulkan, &dispatch);
+}
+
+static double work_of(const block *b, double tokens, double per_token) {
+  return (double)b->push.heads * tokens * per_token * (double)b->attention->plan->options.head_dim;
+}
+
+static still_status gather(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t dim4 = (uint32_t)a->plan->options.head_dim / 4;
+  const uint32_t used = b->push.start + b->push.count - b->push.base;
+  const uint32_t old = b->push.start - b->push.base;
+  const bool full = b->push.lower == STILL_LOWER_ALL;
+  const uint64_t scores = a->near_scores.handle ? (uint64_t)old * b->push.heads : 0;
+  const uint64_t items = (uint64_t)used * b->push.kv_heads * dim4;
+  return run(b, STILL_SHADER_gather_f32, 0,
+             (still_vulkan_dispatch){
+                 .buffers = {full ? &b->work->mask : &a->near_k, full ? &b->work->mask : &a->near_v,
+                             b->rows->k, b->rows->v, full ? &a->near_k : &b->work->keys,
+                             full ? &a->near_v : &b->work->values,
+                             scores ? &a->near_scores : &b->work->mask, &b->work->scores},
+                 .writes = 1 << 4 | 1 << 5 | 1 << 7,
+                 .groups = {groups_of(items > scores ? items : scores), scores ? 2 : 1, 1},
+                 .work = 8.0 * (double)items});
+}
+
+static still_status scatter(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t dim4 = (uint32_t)a->plan->options.head_dim / 4;
+  const uint64_t fresh = smaller(b->push.count, 2ull * b->push.chunk);
+  const uint64_t items = fresh * b->push.kv_heads * dim4, scores = fresh * b->push.heads;
+  const bool routed = a->near_scores.handle != VK_NULL_HANDLE;
+  return run(b, STILL_SHADER_scatter_f32, 0,
+             (still_vulkan_dispatch){
+                 .buffers = {&a->near_k, &a->near_v, &b->work->keys, &b->work->values,
+                             routed ? &a->near_scores : &b->work->mask, &b->work->scores},
+                 .writes = 1 << 0 | 1 << 1 | 1 << 4,
+                 .groups = {groups_of(items > scores ? items : scores), routed ? 2 : 1, 1},
+                 .work = 8.0 * (double)items});
+}
+
+static still_status saliency(const block *b) {
+  return run(b, STILL_SHADER_saliency_f32, b->push.chunk,
+             (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->keys, &b->work->scores},
+                                     .writes = 1 << 2,
+                                     .groups = {(b->push.count + 31) / 32, b->push.heads, 1},
+                                     .work = work_of(b, b->push.count, 4.0 * b->push.chunk)});
+}
+
+static still_status route(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  return run(
+      b, STILL_SHADER_route_f32, b->push.chunk,
+      (still_vulkan_dispatch){
+          .buffers = {&b->work->scores, &b->work->keys, &b->work->values, &a->kept_k, &a->kept_v,
+                      &a->kept_positions, &b->work->mask},
+          .writes = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6,
+          .groups = {b->push.route_count, b->push.route_heads, 1},
+          .work = 8.0 * b->push.route_count * b->push.route_heads * b->push.chunk * b->push.chunk});
+}
+
+static still_status feature_map(const block *b, bool keys) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t tokens = keys ? b->push.route_count * b->push.chunk : b->push.count;
+  return run(
+      b, STILL_SHADER_feature_map_f32, keys,
+      (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q,
+                                          &b->work->mask, &b->work->features},
+                              .writes = 1 << 4,
+                              .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
+                              .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)});
+}
+
+static still_status linear_state(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t features = 2 * (uint32_t)a->plan->options.head_dim;
+  const uint64_t size = (uint64_t)b->push.heads * features * (features / 2 + 1) / 4;
+  STILL_TRY(run(
+      b, STILL_SHADER_linear_state_f32, 0,
+      (still_vulkan_dispatch){
+          .buffers = {&b->work->features, &b->work->values, &b->work->states},
+          .writes = 1 << 2,
+          .groups = {b->push.route_count, b->push.heads, (features + STILL_TILE - 1) / STILL_TILE},
+          .work = work_of(b, b->push.route_count * b->push.chunk, 2.0 * features)}));
+  return run(b, STILL_SHADER_linear_prefix_f32, 0,
+             (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state},
+                                     .writes = 3,
+                                     .groups = {groups_of(size), 1, 1},
+                                     .work = 32.0 * (double)size * b->push.route_count});
+}
+
+static still_status linear_branch(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t chunk = b->push.chunk, features = 2 * (uint32_t)a->plan->options.head_dim;
+  const uint32_t chunks = (b->push.start + b->push.count - 1) / chunk - b->push.start / chunk + 1;
+  return run(b, STILL_SHADER_linear_branch_f32, 0,
+             (still_vulkan_dispatch){
+                 .buffers = {&b->work->features, b->push.route_count ? &b->work->states : &a->state,
+                             &b->work->linear},
+                 .writes = 1 << 2,
+                 .groups = {chunks * ((chunk + STILL_TILE - 1) / STILL_TILE), b->push.heads, 1},
+                 .work = work_of(b, b->push.count, 2.0 * features)});
+}
+
+static still_status softmax_branch(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const bool full = b->push.lower == STILL_LOWER_ALL;
+  const bool linear = b->push.flags & STILL_FLAG_LINEAR;
+  const uint32_t last = b->push.start + b->push.count - 1;
+  return run(b, STILL_SHADER_softmax_branch_f32, 0,
+             (still_vulkan_dispatch){
+                 .buffers = {b->rows->q, &a->kept_k, &a->kept_v, full ? &a->near_k : &b->work->keys,
+                             full ? &a->near_v : &b->work->values,
+                             linear ? &b->work->linear : &b->work->mask,
+                             b->rows->gate ? b->rows->gate : b->rows->q, b->rows->out},
+                 .writes = 1 << 7,
+                 .groups = {last / STILL_TILE - b->push.start / STILL_TILE + 1, b->push.heads, 1},
+                 .work = softmax_work(a, last) * b->push.count});
+}
+
+/* The first tokens of a sliding window's sequence stay visible. */
+static still_status keep_sinks(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  if (b->push.start >= b->push.sinks) return STILL_OK;
+  const size_t row = (size_t)a->plan->options.head_dim * still_vulkan_element(a);
+  const uint32_t end = (uint32_t)smaller(b->push.sinks, b->push.start + b->push.count);
+  for (uint32_t g = 0; g < b->push.kv_heads; g++) {
+    const size_t to = ((size_t)g * b->push.kept_rows + b->push.start) * row;
+    const size_t from = ((size_t)g * b->push.rows + b->push.start - b->push.base) * row;
+    const size_t bytes = (end - b->push.start) * row;
+    STILL_TRY(still_vulkan_copy(b->vulkan, &a->kept_k, to, &b->work->keys, from, bytes));
+    STILL_TRY(still_vulkan_copy(b->vulkan, &a->kept_v, to, &b->work->values, from, bytes));
+  }
+  return STILL_OK;
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------- */
+
+/* Which chunks are routed while these tokens come in: chunk c - 2 when chunk c begins. */
+static void plan_routing(attention_push *push) {
+  const uint32_t begins = (push->start + push->chunk - 1) / push->chunk;
+  const uint32_t first = begins > 2 ? begins : 2;
+  const uint32_t last = (push->start + push->count - 1) / push->chunk;
+  push->route_first = first - 2;
+  push->route_count = last >= first ? last - first + 1 : 0;
+}
+
+/* Position of the oldest token in the near cache. */
+static uint32_t near_base(const attention_push *push) {
+  if (!push->start) return 0;
+  if (push->lower == STILL_LOWER_WINDOW)
+    return push->start > push->chunk ? push->start - push->chunk : 0;
+  const uint32_t chunk = (push->start - 1) / push->chunk;
+  return (chunk ? chunk - 1 : 0) * push->chunk;
+}
+
+static still_status reserve_work(block *b) {
+  const still_vulkan_attention *a = b->attention;
+  still_vulkan *vulkan = b->vulkan;
+  still_vulkan_work *w = b->work;
+  const uint64_t dim = (uint64_t)a->plan->options.head_dim, element = still_vulkan_element(a);
+  const uint64_t heads = b->push.heads, rows = b->push.rows;
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->mask, heads * rows * 4));
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->scores, heads * rows * 4));
+  if (b->push.lower == STILL_LOWER_ALL) return STILL_OK;
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->keys, b->push.kv_heads * rows * dim * element));
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
+  if (!(b->push.flags & STILL_FLAG_LINEAR)) return STILL_OK;
+  const uint64_t slots = b->push.route_count + 1;
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
+  return still_vulkan_work_reserve(vulkan, &w->states, slots * heads * 2 * dim * (dim + 1) * 4);
+}
+
+static still_status full_block(block *b) {
+  b->push.rows = b->attention->near_rows;
+  b->push.base = b->push.start; /* gather writes behind what is there */
+  b->push.work_row0 = b->push.start;
+  STILL_TRY(gather(b));
+  b->push.base = 0;
+  return softmax_branch(b);
+}
+
+static still_status hybrid_block(block *b) {
+  STILL_TRY(gather(b));
+  if (b->push.lower == STILL_LOWER_WINDOW) {
+    STILL_TRY(keep_sinks(b));
+  } else {
+    STILL_TRY(saliency(b));
+    if (b->push.route_count) STILL_TRY(route(b));
+  }
+  if (b->push.flags & STILL_FLAG_LINEAR) {
+    if (b->push.route_count) {
+      STILL_TRY(feature_map(b, true));
+      STILL_TRY(linear_state(b));
+    }
+    STILL_TRY(feature_map(b, false));
+    STILL_TRY(linear_branch(b));
+  }
+  STILL_TRY(softmax_branch(b));
+  return scatter(b);
+}
+
+still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
+                                        const still_vulkan_rows *rows, uint32_t row0,
+                                        uint32_t count) {
+  block b = {.attention = attention, .vulkan = attention->vulkan, .rows = rows};
+  STILL_TRY(still_vulkan_work_get(attention->vulkan, &b.work));
+  b.push = attention->shape;
+  b.push.start = (uint32_t)attention->tokens;
+  b.push.count = count;
+  b.push.row0 = row0;
+  if (rows->gate) b.push.flags |= STILL_FLAG_GATE;
+  b.push.base = b.push.lower == STILL_LOWER_ALL ? 0 : near_base(&b.push);
+  b.push.rows = b.push.start + count - b.push.base;
+  if (b.push.lower == STILL_LOWER_CHUNK) plan_routing(&b.push);
+  /* Before the third chunk there is nothing in the linear state. */
+  if (attention->state.handle && b.push.start + count > 2 * b.push.chunk)
+    b.push.flags |= STILL_FLAG_LINEAR;
+  STILL_TRY(reserve_work(&b));
+  attention->shape.start = b.push.start;
+  attention->shape.base = b.push.base;
+  attention->shape.rows = b.push.rows;
+  return b.push.lower == STILL_LOWER_ALL ? full_block(&b) : hybrid_block(&b);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: MIT
+ * One opened GPU: what it can do and the parts that run on it. */
+#ifndef STILL_VULKAN_DEVICE_H
+#define STILL_VULKAN_DEVICE_H
+
+#include "backend/vulkan/vulkan_commands.h"
+#include "backend/vulkan/vulkan_loader.h"
+#include "backend/vulkan/vulkan_memory.h"
+#include "backend/vulkan/vulkan_pipelines.h"
+#include "backend/vulkan/vulkan_timer.h"
+
+#include <pthread.h>
+
+/* What variants of shaders need; each can be switched off by its word in STILL_VULKAN_DISABLE (comma-separated). */
+typedef enum still_vulkan_feature {
+  STILL_VULKAN_F16 = 1 << 0,      /* "f16": 16-bit storage and arithmetic */
+  STILL_VULKAN_SUBGROUP = 1 << 1, /* "subgroup": arithmetic and shuffles in a subgroup of >= 8 */
+  STILL_VULKAN_COOPMAT = 1 << 2 /* "coopmat": KHR cooperative matrices, f16 in, f32 out, 16x16x16 */
+} still_vulkan_feature;
+
+/* The device's limits, lowered by STILL_VULKAN_LIMITS ("range=134217728,heap=67108864,push=128") for tests. */
+typedef struct still_vulkan_limits {
+  VkDeviceSize storage_range; /* most bytes of one buffer binding */
+  VkDeviceSize allocation;    /* most bytes of one vkAllocateMemory */
+  VkDeviceSize heap;          /* most bytes that the allocator takes from one heap */
+  uint32_t shared_bytes;      /* of a workgroup */
+  uint32_t subgroup;
+  float timestamp_ns; /* of one tick; 0 without timestamps */
+} still_vulkan_limits;
+
+typedef struct still_vulkan still_vulkan;
+struct still_vulkan {
+  VkInstance instance;
+  VkPhysicalDevice physical;
+  VkPhysicalDeviceProperties properties;
+  uint8_t pipeline_uuid[VK_UUID_SIZE];
+  VkDevice device;
+  struct VolkDeviceTable call; /* functions of this device */
+  VkQueue queue;
+  uint32_t family;
+  still_vulkan_limits limits;
+  unsigned features; /* still_vulkan_feature bits in use */
+  bool lost;         /* VK_ERROR_DEVICE_LOST was seen: every later call fails at once */
+
+  still_vulkan_memory memory;
+  still_vulkan_commands commands;
+  still_vulkan_pipelines pipelines;
+  still_vulkan_timer timer;
+  struct still_vulkan_work *work; /* of attention (vulkan_attention.h); NULL until used */
+
+  pthread_mutex_t lock; /* whoever records holds it */
+  int users;
+  char name[32]; /* "vulkan:0" */
+  still_vulkan *next;
+};
+
+/* Opens the device or counts one more user of the open one. name: "vulkan" (the first discrete, else the first integrated
+ * one; CPU drivers never) or "vulkan:N" (any kind). ARGUMENT for another word, DEVICE if it cannot be had.
+ * Thread-safe. */
+still_status still_vulkan_open(still_vulkan **vulkan, const char *name);
+void still_vulkan_close(still_vulkan *vulkan);
+
+/* Appends the Vulkan devices to a still_list_devices() answer whose first *count entries exist already; a machine without
+ * Vulkan appends nothing. */
+void still_vulkan_list(still_device_info *devices, size_t capacity, size_t *count);
+
+/* Drops features of the open device ("f16"), e.g. after a failed self-check; logged with the reason. */
+void still_vulkan_switch_off(still_vulkan *vulkan, unsigned features, const char *reason);
+/* "f16", for one bit. */
+const char *still_vulkan_feature_name(unsigned feature);
+
+#endif

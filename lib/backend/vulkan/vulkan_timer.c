@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "backend/vulkan/vulkan_timer.h"
+
+#include "backend/vulkan/vulkan_device.h"
+#include "base/memory.h"
+
+/* Query 0 and 1: begin and end of the submission; 2 + 2 i and 3 + 2 i: around dispatch i. */
+enum { QUERIES = 2 + 2 * STILL_VULKAN_DISPATCHES };
+
+still_status still_vulkan_timer_create(still_vulkan *vulkan) {
+  still_vulkan_timer *timer = &vulkan->timer;
+  for (int i = 0; i < STILL_VULKAN_SLOTS; i++) {
+    STILL_TRY(STILL_ALLOC(&timer->marks[i], STILL_VULKAN_DISPATCHES, "timer"));
+    STILL_TRY(STILL_ALLOC(&timer->mark_work[i], STILL_VULKAN_DISPATCHES, "timer"));
+    if (vulkan->limits.timestamp_ns <= 0) continue;
+    const VkQueryPoolCreateInfo info = {.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO,
+                                        .queryType = VK_QUERY_TYPE_TIMESTAMP,
+                                        .queryCount = QUERIES};
+    VK_TRY(vulkan->call.vkCreateQueryPool(vulkan->device, &info, NULL, &timer->pools[i]));
+  }
+  return STILL_OK;
+}
+
+void still_vulkan_timer_destroy(still_vulkan *vulkan) {
+  still_vulkan_timer *timer = &vulkan->timer;
+  for (int i = 0; i < STILL_VULKAN_SLOTS; i++) {
+    still_free(timer->marks[i]);
+    still_free(timer->mark_work[i]);
+    if (timer->pools[i]) vulkan->call.vkDestroyQueryPool(vulkan->device, timer->pools[i], NULL);
+  }
+}
+
+void still_vulkan_timer_clear(still_vulkan *vulkan) {
+  vulkan->timer.count = 0;
+  vulkan->timer.seconds = 0;
+}
+
+static void stamp(still_vulkan *vulkan, uint32_t slot, VkPipelineStageFlagBits stage,
+                  uint32_t query) {
+  if (vulkan->timer.pools[slot])
+    vulkan->call.vkCmdWriteTimestamp(vulkan->commands.slots[slot].commands, stage,
+                                     vulkan->timer.pools[slot], query);
+}
+
+void still_vulkan_timer_begin(still_vulkan *vulkan, uint32_t slot) {
+  vulkan->timer.marked[slot] = 0;
+  if (!vulkan->timer.pools[slot]) return;
+  vulkan->call.vkCmdResetQueryPool(vulkan->commands.slots[slot].commands, vulkan->timer.pools[slot],
+                                   0, QUERIES);
+  stamp(vulkan, slot, VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT, 0);
+}
+
+void still_vulkan_timer_end(still_vulkan *vulkan, uint32_t slot) {
+  stamp(vulkan, slot, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, 1);
+}
+
+void still_vulkan_timer_before(still_vulkan *vulkan, uint32_t slot,
+                               const still_vulkan_dispatch *dispatch) {
+  still_vulkan_timer *timer = &vulkan->timer;
+  if (!timer->profiling) return;
+  timer->marks[slot][timer->marked[slot]] = dispatch->pipeline;
+  timer->mark_work[slot][timer->marked[slot]] = dispatch->work;
+  stamp(vulkan, slot, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 2 + 2 * timer->marked[slot]);
+}
+
+void still_vulkan_timer_after(still_vulkan *vulkan, uint32_t slot) {
+  still_vulkan_timer *timer = &vulkan->timer;
+  if (!timer->profiling) return;
+  stamp(vulkan, slot, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, 3 + 2 * timer->marked[slot]++);
+}
+
+static void add(still_vulkan_timer *timer, const char *shader, double seconds, double work) {
+  uint32_t i = 0;
+  while (i < timer->count && timer->times[i].shader != shader) i++;
+  if (i == STILL_VULKAN_TIMED_SHADERS) return;
+  if (i == timer->count) timer->times[timer->count++] = (still_vulkan_time){.shader = shader};
+  timer->times[i].seconds += seconds;
+  timer->times[i].work += work;
+  timer->times[i].runs++;
+}
+
+/* Seconds between queries first and first + 1; negative if they cannot be had. */
+static double between(still_vulkan *vulkan, uint32_t slot, uint32_t first) {
+  uint64_t ticks[2];
+  VkResult result;
+  VK_RESULT(result, vulkan->call.vkGetQueryPoolResults(vulkan->device, vulkan->timer.pools[slot],
+                                                       first, 2, sizeof ticks, ticks,
+                                                       sizeof ticks[0], VK_QUERY_RESULT_64_BIT));
+  return result == VK_SUCCESS
+             ? 1e-9 * (double)vulkan->limits.timestamp_ns * (double)(ticks[1] - ticks[0])
+             : -1;
+}
+
+void still_vulkan_timer_collect(still_vulkan *vulkan, uint32_t slot, double *seconds) {
+  still_vulkan_timer *timer = &vulkan->timer;
+  if (timer->pools[slot]) {
+    const double measured = between(vulkan, slot, 0);
+    if (measured >= 0) *seconds = measured;
+    for (uint32_t i = 0; i < timer->marked[slot]; i++)
+      add(timer, timer->marks[slot][i]->name, between(vulkan, slot, 2 + 2 * i),
+          timer->mark_work[slot][i]);
+  }
+  timer->seconds += *seconds;
+}

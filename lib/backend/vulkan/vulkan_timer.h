@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ * Time on the device: of each submission always, of each shader while profiling. */
+#ifndef STILL_VULKAN_TIMER_H
+#define STILL_VULKAN_TIMER_H
+
+#include "backend/vulkan/vulkan_commands.h"
+
+enum { STILL_VULKAN_TIMED_SHADERS = 96 };
+
+typedef struct still_vulkan_time {
+  const char *shader;
+  double seconds, work;
+  uint64_t runs;
+} still_vulkan_time;
+
+typedef struct still_vulkan_timer {
+  bool
+      profiling; /* puts a barrier before every dispatch and a timestamp around it; set while nothing is recorded */
+  VkQueryPool pools[STILL_VULKAN_SLOTS];
+  const still_vulkan_pipeline **marks[STILL_VULKAN_SLOTS]; /* what ran, by dispatch */
+  double *mark_work[STILL_VULKAN_SLOTS];
+  uint32_t marked[STILL_VULKAN_SLOTS];
+  still_vulkan_time times[STILL_VULKAN_TIMED_SHADERS];
+  uint32_t count;
+  double seconds; /* of all submissions since the last clear, first to last timestamp of each */
+} still_vulkan_timer;
+
+still_status still_vulkan_timer_create(still_vulkan *vulkan);
+void still_vulkan_timer_destroy(still_vulkan *vulkan);
+void still_vulkan_timer_clear(still_vulkan *vulkan);
+
+/* Called by the recording of a slot. */
+void still_vulkan_timer_begin(still_vulkan *vulkan, uint32_t slot);
+void still_vulkan_timer_before(still_vulkan *vulkan, uint32_t slot,
+                               const still_vulkan_dispatch *dispatch);
+void still_vulkan_timer_after(still_vulkan *vulkan, uint32_t slot);
+void still_vulkan_timer_end(still_vulkan *vulkan, uint32_t slot);
+/* Adds the finished slot's times; *seconds becomes the device's time where it has timestamps. */
+void still_vulkan_timer_collect(still_vulkan *vulkan, uint32_t slot, double *seconds);
+
+#endif

@@ -1,0 +1,61 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// SPDX-License-Identifier: MIT
+// phi(q) . S and phi(q) . z of the new queries, S and z being the state before the previous chunk (spec section 4).
+// Groups: x = 64 rows of one chunk (chunks * ceil(C / 64)), y = head.
+#include "shader_common.glsl"
+#include "attention_common.glsl"
+layout(set = 0, binding = 0) readonly buffer b0 { STORE4 phi[]; };    // (H, rows, F), row 0 = start
+layout(set = 0, binding = 1) readonly buffer b1 { vec4 states[]; };   // (slots, H, F D + F)
+layout(set = 0, binding = 1) readonly buffer b1_floats { float states_floats[]; };
+layout(set = 0, binding = 2) writeonly buffer b2 { vec4 linear[]; };  // (H, rows, D), then (H, rows)
+layout(set = 0, binding = 2) writeonly buffer b2_floats { float linear_floats[]; };
+
+const uint SLICES = 16 * 17 + 16 * 32 > 8 * 17 + 8 * 64 ? 16 * 17 + 16 * 32 : 8 * 17 + 8 * 64;
+#include "tile_product.glsl"
+shared float z_slice[16];
+
+void main() {
+  uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16, head = gl_WorkGroupID.y;
+  uint tiles = (push.chunk + STILL_TILE - 1) / STILL_TILE;  // of a chunk
+  uint chunk = chunks_before(push.start) + gl_WorkGroupID.x / tiles;
+  uint t0 = chunk * push.chunk + gl_WorkGroupID.x % tiles * STILL_TILE;
+  uint t_end = min((chunk + 1) * push.chunk, push.start + push.count);
+  uint slot = chunk > push.route_first ? chunk - 1 - push.route_first : 0;
+  uint state = (slot * push.heads + head) * (F * D4 + F4);
+  float sums[8];
+  for (uint i = 0; i < 8; i++) sums[i] = 0.0;
+  clear_acc();
+  for (uint f = 0; f < F; f += SLICE) {
+    for (uint i = tid; i < STILL_TILE * SLICE / 4; i += STILL_GROUP) {
+      uint r = i % STILL_TILE, f4 = f / 4 + i / STILL_TILE, t = t0 + r;
+      bool inside = t >= push.start && t < t_end && f4 < F4;
+      put_a(r, i / STILL_TILE * 4,
+            inside ? vec4(phi[(head * push.rows + t - push.start) * F4 + f4]) : vec4(0));
+    }
+    for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {
+      uint k = i / B_ROW, c = i % B_ROW;
+      slices[B_SLICE + i] = f + k < F && c < D4 ? states[state + (f + k) * D4 + c] : vec4(0);
+    }
+    if (tid < SLICE) z_slice[tid] = f + tid < F ? states_floats[4 * (state + F * D4) + f + tid] : 0.0;
+    barrier();
+    for (uint k = 0; k < SLICE; k++) {
+      vec4 a0 = slices[k * A_ROW + 2 * ty] * z_slice[k];
+      vec4 a1 = slices[k * A_ROW + 2 * ty + 1] * z_slice[k];
+      for (uint i = 0; i < 4; i++) {
+        sums[i] += a0[i];
+        sums[i + 4] += a1[i];
+      }
+    }
+    multiply_slice(tid);
+    barrier();
+  }
+  for (uint i = 0; i < 8; i++) {
+    uint t = t0 + ty * 8 + i;
+    if (t < push.start || t >= t_end) continue;
+    uint row = head * push.rows + t - push.start;
+    for (uint j = 0; j < COLS; j++)
+      if (tx + 16 * j < D4) linear[row * D4 + tx + 16 * j] = acc[i][j];
+    if (tx == 0) linear_floats[4 * push.heads * push.rows * D4 + row] = sums[i];
+  }
+}
