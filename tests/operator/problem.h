@@ -28,9 +28,9 @@ still_attention_inputs problem_inputs(const problem *p, size_t first);
 /* What came out of a run: poisoned with NaN where the operator wrote nothing. */
 typedef struct answer {
   size_t n, heads, dim;
-  float *y;           /* (H, n, D) */
-  float *scores;      /* (H, n) */
-  int64_t *kept;      /* (H, n): kept positions, -1 after the last */
+  float *y;      /* (H, n, D) */
+  float *scores; /* (H, n) */
+  int64_t *kept; /* (H, n): kept positions, -1 after the last */
 } answer;
 
 answer answer_create(const problem *p);

@@ -200,9 +200,12 @@ static void a_gpu_is_another_room(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(options_out_of_range),      cmocka_unit_test(a_small_budget_names_the_smallest),
-      cmocka_unit_test(weights_that_do_not_fit),   cmocka_unit_test(inputs_that_do_not_fit),
-      cmocka_unit_test(a_later_snapshot_is_refused), cmocka_unit_test(names_go_both_ways),
+      cmocka_unit_test(options_out_of_range),
+      cmocka_unit_test(a_small_budget_names_the_smallest),
+      cmocka_unit_test(weights_that_do_not_fit),
+      cmocka_unit_test(inputs_that_do_not_fit),
+      cmocka_unit_test(a_later_snapshot_is_refused),
+      cmocka_unit_test(names_go_both_ways),
       cmocka_unit_test(a_gpu_is_another_room),
   };
   return cmocka_run_group_tests_name("arguments", tests, NULL, check_nothing_allocated);

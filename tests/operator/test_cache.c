@@ -158,8 +158,7 @@ static void bytes_are_what_is_allocated(void **state) {
 static void growing_kinds_grow_as_announced(void **state) {
   (void)state;
   for (int ratio = 0; ratio < 2; ratio++) {
-    still_attention_options o =
-        small_options(ratio ? STILL_ATTENTION_STILL : STILL_ATTENTION_FULL);
+    still_attention_options o = small_options(ratio ? STILL_ATTENTION_STILL : STILL_ATTENTION_FULL);
     o.schedule = STILL_SCHEDULE_RATIO;
     box b = box_create(&o, 900, 8);
     still_attention_usage usage;
@@ -201,7 +200,7 @@ static void ties_and_nan_scores_keep_the_first(void **state) {
   o.metric = STILL_METRIC_KEYNORM;
   box b = box_create(&o, 64, 10);
   for (size_t i = 0; i < b.p.kv_heads * b.p.n * b.p.dim; i++) b.p.k[i] = 1; /* all equal */
-  b.p.k[0] = NAN;                      /* token 0 of kv head 0: last of its chunk */
+  b.p.k[0] = NAN; /* token 0 of kv head 0: last of its chunk */
   run_tokens(&b.p, b.plan, b.cache, 0, 64, &b.a);
   read_kept(b.cache, &b.a);
   static const int64_t with_nan[] = {1, 2, 3, 16, 17, 18}, equal[] = {0, 1, 2, 16, 17, 18};
@@ -266,7 +265,8 @@ static void check_against_list(const box *b, const list_model *m, const answer *
   int64_t kept[512];
   for (size_t h = 0; b->plan->routes && h < b->p.heads; h++) {
     const size_t count = still_attention_cache_kept(b->cache, (int)h, kept, 512);
-    assert_int_equal(count, census.kept); /* routing never looks ahead: a prefix of the whole run's */
+    assert_int_equal(count,
+                     census.kept); /* routing never looks ahead: a prefix of the whole run's */
     if (count) assert_memory_equal(kept, truth->kept + h * truth->n, count * sizeof *kept);
   }
   if (m->tokens < 1) return;
@@ -292,7 +292,8 @@ static void random_operations_against_a_list(void **state) {
     list_model m = {0};
     for (int step = 0; step < 400; step++) {
       /* mostly forward, rarely a reset */
-      const uint64_t what = still_random_below(&random, 60) ? 1 + still_random_below(&random, 20) : 0;
+      const uint64_t what =
+          still_random_below(&random, 60) ? 1 + still_random_below(&random, 20) : 0;
       operate(&b, &m, what, 1 + still_random_below(&random, 45));
       if (what > 4) check_against_list(&b, &m, &truth);
     }
@@ -342,8 +343,7 @@ static void a_million_tokens(void **state) {
   o.budget = 64 + 100;
   box b = box_create(&o, 8192, 40);
   for (size_t i = 0; i < b.p.n * b.p.dim; i++) b.p.v[i] = 1;
-  for (int round = 0; round < 128; round++)
-    run_tokens(&b.p, b.plan, b.cache, 0, b.p.n, &b.a);
+  for (int round = 0; round < 128; round++) run_tokens(&b.p, b.plan, b.cache, 0, b.p.n, &b.a);
   check_partition(&b);
   for (size_t i = 0; i < b.p.n * b.p.dim; i++) { /* every value is 1, the gate at most 1 */
     assert_true(isfinite(b.a.y[i]));

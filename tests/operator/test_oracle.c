@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const still_attention_kind kinds[] = {
-    STILL_ATTENTION_FULL,      STILL_ATTENTION_SWA,      STILL_ATTENTION_STILL,
-    STILL_ATTENTION_LOLCATS,   STILL_ATTENTION_LIGER_GLA, STILL_ATTENTION_HEDGEHOG,
-    STILL_ATTENTION_T2R};
+static const still_attention_kind kinds[] = {STILL_ATTENTION_FULL,      STILL_ATTENTION_SWA,
+                                             STILL_ATTENTION_STILL,     STILL_ATTENTION_LOLCATS,
+                                             STILL_ATTENTION_LIGER_GLA, STILL_ATTENTION_HEDGEHOG,
+                                             STILL_ATTENTION_T2R};
 
 /* A row's error is measured by its largest value; of few channels that may be small by chance. */
 static void compare(const problem *p) {

@@ -130,7 +130,8 @@ static void a_saved_cache_goes_on_bit_for_bit(void **state) {
   still_attention_options all[MOST_VARIETIES];
   const size_t count = varieties(all);
   for (size_t v = 0; v < count; v++) {
-    const size_t c = (size_t)all[v].chunk, stops[] = {1, c - 1, c, c + 1, 2 * c, 2 * c + 3, 3 * c + 1};
+    const size_t c = (size_t)all[v].chunk,
+                 stops[] = {1, c - 1, c, c + 1, 2 * c, 2 * c + 3, 3 * c + 1};
     for (size_t i = 0; i < CHECK_COUNT(stops); i++) {
       pair x = pair_create(&all[v], stops[i] + 3 * c, 200 + v);
       run_tokens(&x.p, x.plan, x.first, 0, stops[i], &x.want);
