@@ -4,11 +4,19 @@
 #define STILL_SIMD_CPU_LEVEL_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 /* x86: the CPUID bits of the whole level and, by OSXSAVE and XGETBV, that the system saves its registers.
  *   avx2   = AVX2 + FMA + F16C, XCR0 bits 1, 2
  *   avx512 = avx2 + AVX512 F, BW, DQ, VL, XCR0 bits 5..7 too
- * ARM: HWCAP. */
+ * AArch64: NEON is part of it. */
 bool still_cpu_has(const char *level);
+
+/* The rule for x86 by itself, so that tests can ask about machines they do not run on. */
+typedef struct still_x86_facts {
+  uint32_t leaf1_ecx, leaf7_ebx; /* CPUID */
+  uint64_t xcr0;                 /* 0 without OSXSAVE */
+} still_x86_facts;
+bool still_x86_allows(const still_x86_facts *facts, const char *level);
 
 #endif

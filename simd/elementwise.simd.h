@@ -7,47 +7,37 @@ static vf sigmoid_of(vf x) {
 }
 
 static void sigmoid(float *out, const float *x, size_t count) {
-  for (size_t i = 0, n; i < count; i += VF) {
-    n = vf_lanes(count - i);
-    vf_store_n(out + i, sigmoid_of(vf_load_n(x + i, n)), n);
-  }
+  EACH_VECTOR(i, n, count, { vf_store_n(out + i, sigmoid_of(vf_load_n(x + i, n)), n); });
 }
 
 static void swiglu(float *out, const float *gate, const float *up, size_t count) {
   const vf one = vf_set(1);
-  for (size_t i = 0, n; i < count; i += VF) {
-    n = vf_lanes(count - i);
+  EACH_VECTOR(i, n, count, {
     const vf g = vf_load_n(gate + i, n), below = vf_add(one, vf_exp(vf_sub(vf_zero(), g)));
     vf_store_n(out + i, vf_mul(vf_div(g, below), vf_load_n(up + i, n)), n);
-  }
+  });
 }
 
 static void add(float *x, const float *y, size_t count) {
-  for (size_t i = 0, n; i < count; i += VF) {
-    n = vf_lanes(count - i);
-    vf_store_n(x + i, vf_add(vf_load_n(x + i, n), vf_load_n(y + i, n)), n);
-  }
+  EACH_VECTOR(i, n, count,
+              { vf_store_n(x + i, vf_add(vf_load_n(x + i, n), vf_load_n(y + i, n)), n); });
 }
 
 static void scale_rows(float *x, size_t x_row, const float *factor, size_t rows, size_t dim) {
   for (size_t i = 0; i < rows; i++, x += x_row) {
     const vf by = vf_set(factor[i]);
-    for (size_t d = 0, n; d < dim; d += VF) {
-      n = vf_lanes(dim - d);
-      vf_store_n(x + d, vf_mul(vf_load_n(x + d, n), by), n);
-    }
+    EACH_VECTOR(d, n, dim, { vf_store_n(x + d, vf_mul(vf_load_n(x + d, n), by), n); });
   }
 }
 
 static void rotary_head(float *low, float *high, const float *cosine, const float *sine,
                         size_t half) {
-  for (size_t d = 0, n; d < half; d += VF) {
-    n = vf_lanes(half - d);
+  EACH_VECTOR(d, n, half, {
     const vf a = vf_load_n(low + d, n), b = vf_load_n(high + d, n);
     const vf c = vf_load_n(cosine + d, n), s = vf_load_n(sine + d, n);
     vf_store_n(low + d, vf_fma(a, c, vf_mul(vf_sub(vf_zero(), b), s)), n);
     vf_store_n(high + d, vf_fma(b, c, vf_mul(a, s)), n);
-  }
+  });
 }
 
 static void rotary(float *x, size_t x_row, const float *cosine, const float *sine, size_t rows,

@@ -9,13 +9,12 @@ typedef struct row_facts {
 static row_facts facts_of(const float *x, size_t dim) {
   const vf far = vf_set(INFINITY), near = vf_set(-INFINITY);
   vf squares = vf_zero(), low = far, high = near;
-  for (size_t j = 0, n; j < dim; j += VF) {
-    n = vf_lanes(dim - j);
+  EACH_VECTOR(j, n, dim, {
     const vf v = vf_load_n(x + j, n);
     squares = vf_fma(v, v, squares);
     low = vf_min(vf_first(v, n, far), low);
     high = vf_max(vf_first(v, n, near), high);
-  }
+  });
   const float lowest = -vf_largest(vf_sub(vf_zero(), low));
   return (row_facts){sqrtf(vf_sum(squares)), lowest, vf_largest(high)};
 }

@@ -18,7 +18,7 @@ enum {
 typedef struct panel { /* and the block of k at work */
   const float *b;
   size_t b_row, depth;
-  size_t columns; /* that C has of it */
+  size_t width, columns; /* of the tiles, and what C has of them */
   size_t c_row, a_row, a_col;
   int accumulate;
 } panel;
@@ -30,8 +30,10 @@ typedef struct panel { /* and the block of k at work */
 #endif
 
 /* rows and vectors are constants where this is used. */
-static inline __attribute__((always_inline)) void
-matmul_tile(const panel *t, float *c, const float *a, const size_t rows, const size_t vectors) {
+static inline __attribute__((always_inline)) void matmul_tile(const panel *t, float *c,
+                                                              size_t c_row, int accumulate,
+                                                              const float *a, const size_t rows,
+                                                              const size_t vectors) {
   vf sum[MATMUL_ROWS][2 * MATMUL_VECTORS], of_b[2 * MATMUL_VECTORS];
   UNROLL for (size_t i = 0; i < rows; i++) {
     UNROLL for (size_t v = 0; v < vectors; v++) sum[i][v] = vf_zero();
@@ -47,14 +49,14 @@ matmul_tile(const panel *t, float *c, const float *a, const size_t rows, const s
   }
   UNROLL for (size_t i = 0; i < rows; i++) {
     UNROLL for (size_t v = 0; v < vectors; v++) {
-      float *to = c + i * t->c_row + v * VF;
-      const size_t n = v * VF < t->columns ? vf_lanes(t->columns - v * VF) : 0;
-      vf_store_n(to, t->accumulate ? vf_add(vf_load_n(to, n), sum[i][v]) : sum[i][v], n);
+      float *to = c + i * c_row + v * VF;
+      vf_store(to, accumulate ? vf_add(vf_load(to), sum[i][v]) : sum[i][v]);
     }
   }
 }
 
-typedef void matmul_function(const panel *t, float *c, const float *a);
+typedef void matmul_function(const panel *t, float *c, size_t c_row, int accumulate,
+                             const float *a);
 
 /* One or two rows may take twice the width, for as many sums as the adder needs to be busy. */
 #if MATMUL_ROWS == 12
@@ -63,8 +65,9 @@ typedef void matmul_function(const panel *t, float *c, const float *a);
 #define EACH(X) X(1) X(2) X(3) X(4) X(5) X(6)
 #endif
 #define TILE(name, rows, vectors)                                                                  \
-  static void name##_##rows(const panel *t, float *c, const float *a) {                            \
-    matmul_tile(t, c, a, rows, vectors);                                                           \
+  static void name##_##rows(const panel *t, float *c, size_t c_row, int accumulate,                \
+                            const float *a) {                                                      \
+    matmul_tile(t, c, c_row, accumulate, a, rows, vectors);                                        \
   }
 #define HALF_TILE(rows) TILE(half_tile, rows, MATMUL_VECTORS / 2)
 #define FULL_TILE(rows) TILE(full_tile, rows, MATMUL_VECTORS)
@@ -79,23 +82,38 @@ static matmul_function *const half_tiles[] = {EACH(HALF_NAME)};
 static matmul_function *const full_tiles[] = {EACH(FULL_NAME)};
 static matmul_function *const wide_tiles[] = {NULL, wide_tile_1, wide_tile_2};
 
+/* A tile that C has only some columns of. */
+static void part_of_tile(const panel *t, float *c, const float *a, size_t rows,
+                         matmul_function *function) {
+  float whole[MATMUL_ROWS * PANEL];
+  function(t, whole, t->width, 0, a);
+  for (size_t i = 0; i < rows; i++)
+    for (size_t j = 0; j < t->columns; j++) {
+      const float sum = whole[i * t->width + j], before = c[i * t->c_row + j];
+      c[i * t->c_row + j] = t->accumulate ? before + sum : sum;
+    }
+}
+
 /* All rows of one panel, in tiles as equal as possible: a last tile of one row would wait for its own sums. */
 static void matmul_panel(const panel *t, float *c, const float *a, size_t m,
                          matmul_function *const *functions) {
   const size_t count = (m + MATMUL_ROWS - 1) / MATMUL_ROWS, rows = m / count, longer = m % count;
   for (size_t i = 0; i < count; i++) {
     const size_t here = rows + (i < longer);
-    functions[here](t, c, a);
+    if (t->columns == t->width)
+      functions[here](t, c, t->c_row, t->accumulate, a);
+    else
+      part_of_tile(t, c, a, here, functions[here]);
     c += here * t->c_row;
     a += here * t->a_row;
   }
 }
 
-static void copy_panel(float *out, size_t width, const panel *t) {
+static void copy_panel(float *out, const panel *t) {
   for (size_t p = 0; p < t->depth; p++)
-    for (size_t v = 0; v < width; v += VF) {
-      const size_t n = v < t->columns ? vf_lanes(t->columns - v) : 0;
-      vf_store(out + p * width + v, vf_load_n(t->b + p * t->b_row + v, n));
+    for (size_t v = 0; v < t->width; v += VF) {
+      const size_t n = v < t->columns ? smaller(t->columns - v, VF) : 0;
+      vf_store(out + p * t->width + v, vf_load_n(t->b + p * t->b_row + v, n));
     }
 }
 
@@ -103,29 +121,25 @@ static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t 
                    const float *b, size_t b_row, size_t m, size_t n, size_t k, int accumulate) {
   _Alignas(64) float copy[DEPTH * PANEL];
   const int is_far = b_row > FAR_ROWS && m >= MANY_ROWS;
+  panel t = {.c_row = c_row, .a_row = a_row, .a_col = a_col};
   for (size_t p = 0; p < k; p += DEPTH)
-    for (size_t j = 0, width; j < n; j += width) {
-      const size_t left = n - j;
-      matmul_function *const *functions = full_tiles;
-      width = PANEL;
-      if (m <= 2 && left >= 2 * PANEL)
-        width = 2 * PANEL, functions = wide_tiles;
-      else if (left <= PANEL / 2)
-        width = PANEL / 2, functions = half_tiles;
-      panel t = {b + p * b_row + j,
-                 b_row,
-                 smaller(k - p, DEPTH),
-                 smaller(left, width),
-                 c_row,
-                 a_row,
-                 a_col,
-                 accumulate || p};
-      if (is_far || left < width) {
-        copy_panel(copy, width, &t);
+    for (size_t j = 0; j < n; j += t.width) {
+      const int is_wide = m <= 2 && n - j >= 2 * PANEL, is_half = n - j <= PANEL / 2;
+      t.b = b + p * b_row + j;
+      t.b_row = b_row;
+      t.depth = smaller(k - p, DEPTH);
+      t.width = is_wide ? 2 * PANEL : is_half ? PANEL / 2 : PANEL;
+      t.columns = smaller(n - j, t.width);
+      t.accumulate = accumulate || p;
+      if (is_far || t.columns < t.width) {
+        copy_panel(copy, &t);
         t.b = copy;
-        t.b_row = width;
+        t.b_row = t.width;
       }
-      matmul_panel(&t, c + j, a + p * a_col, m, functions);
+      matmul_panel(&t, c + j, a + p * a_col, m,
+                   is_wide   ? wide_tiles
+                   : is_half ? half_tiles
+                             : full_tiles);
     }
 }
 

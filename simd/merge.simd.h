@@ -7,8 +7,7 @@ static void merge_rows(float *y, size_t y_row, const float *softmax_part, size_t
   for (size_t i = 0; i < rows; i++) {
     const float denominator = linear_part ? sum[i] + linear_sum[i] : sum[i];
     const vf inverse = vf_set(denominator == 0 ? 0 : 1 / denominator);
-    for (size_t d = 0, n; d < dim; d += VF) {
-      n = vf_lanes(dim - d);
+    EACH_VECTOR(d, n, dim, {
       vf value = vf_load_n(softmax_part + i * s_row + d, n);
       if (linear_part) {
         const vf linear = vf_load_n(linear_part + i * l_row + d, n);
@@ -16,6 +15,6 @@ static void merge_rows(float *y, size_t y_row, const float *softmax_part, size_t
                      : vf_add(value, linear);
       }
       vf_store_n(y + i * y_row + d, vf_mul(value, inverse), n);
-    }
+    });
   }
 }

@@ -13,25 +13,33 @@ static vf saliency_score(vf own, vf others) {
   return vf_fma(p, gain, vf_mul(rest, log_rest));
 }
 
+/* exp(scale * x - max) of a window but for its last, summed. */
+static float others_of(const float *x, size_t window, float scale, float max) {
+  const vf by = vf_set(scale), minus = vf_set(-max);
+  vf sum = vf_zero();
+  EACH_VECTOR(j, n, window - 1, {
+    const vf e = vf_exp(vf_fma(vf_load_near(x + j, n, window - j), by, minus));
+    sum = vf_add(sum, vf_first(e, n, vf_zero()));
+  });
+  return vf_sum(sum);
+}
+
+/* First all maxima of a group, then all sums: no row waits for its own maximum. */
 static void saliency_rows(float *score, const float *s, size_t s_row, size_t rows, const int *end,
                           const int *window, float scale) {
-  const vf by = vf_set(scale);
   for (size_t i = 0; i < rows; i += VF) {
     const size_t group = smaller(rows - i, VF);
-    float own[VF] = {0}, others[VF] = {0};
+    float max[VF], own[VF] = {0}, others[VF] = {0};
     for (size_t r = 0; r < group; r++) {
-      const size_t before = (size_t)window[i + r] - 1;
-      const float *logits = s + (i + r) * s_row + end[i + r] - window[i + r];
-      const float max = scale * row_largest(logits, before + 1);
-      const vf minus = vf_set(-max);
-      vf sum = vf_zero();
-      for (size_t j = 0, n; j < before; j += VF) {
-        n = vf_lanes(before - j);
-        const vf e = vf_exp(vf_fma(vf_load_n(logits + j, n), by, minus));
-        sum = vf_add(sum, vf_first(e, n, vf_zero()));
-      }
-      others[r] = vf_sum(sum);
-      own[r] = scale * logits[before] - max;
+      const size_t size = (size_t)window[i + r];
+      const float *last = s + (i + r) * s_row + end[i + r] - 1;
+      max[r] = scale * row_largest(last + 1 - size, size, size);
+      own[r] = fmaf(scale, *last, -max[r]);
+    }
+    for (size_t r = 0; r < group; r++) {
+      const size_t size = (size_t)window[i + r];
+      const float *first = s + (i + r) * s_row + end[i + r] - size;
+      others[r] = others_of(first, size, scale, max[r]);
     }
     const vf result = saliency_score(vf_exp(vf_load(own)), vf_load(others));
     vf_store_n(score + i, result, group);
@@ -47,10 +55,10 @@ static void saliency_from_weights(float *score, const float *weights, size_t row
       const size_t before = (size_t)window[i + r] - 1;
       const float *mine = weights + (i + r) * row + end[i + r] - window[i + r];
       vf sum = vf_zero();
-      for (size_t j = 0, n; j < before; j += VF) {
-        n = vf_lanes(before - j);
-        sum = vf_add(sum, vf_load_n(mine + j, n));
-      }
+      EACH_VECTOR(j, n, before, {
+        const vf w = vf_load_near(mine + j, n, before + 1 - j);
+        sum = vf_add(sum, vf_first(w, n, vf_zero()));
+      });
       others[r] = vf_sum(sum);
       own[r] = mine[before];
     }

@@ -34,14 +34,17 @@ static inline void vf_store(float *x, vf v) {
   _mm256_storeu_ps(x, v);
 }
 
-static inline __m256i first_lanes(size_t n) {
-  static const int32_t ones_then_zeros[2 * VF] = {-1, -1, -1, -1, -1, -1, -1, -1};
-  return _mm256_loadu_si256((const __m256i *)(ones_then_zeros + VF - n));
-}
+/* Ends of rows go in pieces of 4, 2, 1: masked stores are slow on AMD before Zen 4, and masked loads touch what they
+ * should not under qemu 7.2, by which CI runs old processors. */
 static inline vf vf_load_n(const float *x, size_t n) {
-  return n == VF ? vf_load(x) : _mm256_maskload_ps(x, first_lanes(n));
+  if (n == VF) return vf_load(x);
+  const __m128 zero = _mm_setzero_ps(), four = n & 4 ? _mm_loadu_ps(x) : zero;
+  x += n & 4;
+  __m128 rest = zero;
+  if (n & 2) rest = _mm_loadl_pi(rest, (const __m64 *)x);
+  if (n & 1) rest = n & 2 ? _mm_movelh_ps(rest, _mm_load_ss(x + 2)) : _mm_load_ss(x);
+  return n & 4 ? _mm256_set_m128(rest, four) : _mm256_set_m128(zero, rest);
 }
-/* In pieces: masked stores are slow on AMD before Zen 4. */
 static inline void vf_store_n(float *x, vf v, size_t n) {
   if (n == VF) {
     vf_store(x, v);
@@ -60,7 +63,12 @@ static inline void vf_store_n(float *x, vf v, size_t n) {
   }
   if (n & 1) _mm_store_ss(x, piece);
 }
+static inline __m256i first_lanes(size_t n) {
+  static const int32_t ones_then_zeros[2 * VF] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256((const __m256i *)(ones_then_zeros + VF - n));
+}
 static inline vf vf_first(vf v, size_t n, vf rest) {
+  if (n == VF) return v;
   return _mm256_blendv_ps(rest, v, _mm256_castsi256_ps(first_lanes(n)));
 }
 

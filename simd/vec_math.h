@@ -47,15 +47,35 @@ static inline vf vf_log1p(vf x) {
   return vf_if_less(vf_zero(), size, vf_mul(vf_log(u), factor), x);
 }
 
-/* Lanes of the next vector of a row. The row loop of the plain kernels is
- *   for (size_t j = 0; j < dim; j += VF) { const size_t n = vf_lanes(dim - j); ... vf_load_n(x + j, n) ... }
- * whose test for a whole vector costs nothing beside the work or the memory; the hot loops have their own tails. */
-static inline size_t vf_lanes(size_t left) {
-  return left < VF ? left : VF;
+/* Runs a block for each vector of a row: first with n = VF, a constant, then once with what is left, so that
+ * whole vectors are loaded and stored without a question. */
+#define EACH_VECTOR(j, n, dim, ...)                                                                \
+  do {                                                                                             \
+    size_t j = 0;                                                                                  \
+    for (; j + VF <= (dim); j += VF) {                                                             \
+      const size_t n = VF;                                                                         \
+      __VA_ARGS__                                                                                  \
+    }                                                                                              \
+    if (j < (dim)) {                                                                               \
+      const size_t n = (dim)-j;                                                                    \
+      __VA_ARGS__                                                                                  \
+    }                                                                                              \
+  } while (0)
+
+/* The first n lanes where `room` >= n may be touched: of the rest, loads bring anything and stores put v's lanes.
+ * Whole vectors where possible, since the pieces of vf_load_n are branches that rows of growing length mispredict. */
+static inline vf vf_load_near(const float *x, size_t n, size_t room) {
+  return n == VF || room >= VF ? vf_load(x) : vf_load_n(x, n);
+}
+static inline void vf_store_near(float *x, vf v, size_t n, size_t room) {
+  if (n == VF || room >= VF)
+    vf_store(x, v);
+  else
+    vf_store_n(x, v, n);
 }
 
-/* max over x[0..n), NaN skipped; -inf for none. */
-static inline float row_largest(const float *x, size_t n) {
+/* max over x[0..n), NaN skipped; -inf for none. x[0..room) may be read. */
+static inline float row_largest(const float *x, size_t n, size_t room) {
   const vf lowest = vf_set(-INFINITY);
   vf a = lowest, b = lowest;
   size_t j = 0;
@@ -64,7 +84,7 @@ static inline float row_largest(const float *x, size_t n) {
     b = vf_max(vf_load(x + j + VF), b);
   }
   for (; j + VF <= n; j += VF) a = vf_max(vf_load(x + j), a);
-  if (j < n) b = vf_max(vf_first(vf_load_n(x + j, n - j), n - j, lowest), b);
+  if (j < n) b = vf_max(vf_first(vf_load_near(x + j, n - j, room - j), n - j, lowest), b);
   return vf_largest(vf_max(a, b));
 }
 

@@ -41,6 +41,7 @@ static inline void vf_store_n(float *x, vf v, size_t n) {
   memcpy(x, lanes, n * sizeof *lanes);
 }
 static inline vf vf_first(vf v, size_t n, vf rest) {
+  if (n == VF) return v;
   static const uint32_t lane[VF] = {0, 1, 2, 3};
   return vbslq_f32(vcltq_u32(vld1q_u32(lane), vdupq_n_u32((uint32_t)n)), v, rest);
 }

@@ -86,20 +86,40 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Nanoseconds of one call: the median of 9 batches of about 2 ms. */
-static double time_call(const check_test *test, const still_kernels *kernels, float *out,
-                        const float *in) {
-  enum { BATCHES = 9 };
-  double start = seconds(), took[BATCHES];
+enum { BATCHES = 15 };
+
+/* Nanoseconds of one call in a batch. */
+static double time_batch(const check_test *test, const still_kernels *kernels, float *out,
+                         const float *in, int calls) {
+  const double start = seconds();
+  for (int i = 0; i < calls; i++) test->call(kernels, out, in);
+  return (seconds() - start) / calls * 1e9;
+}
+
+/* Calls that take about a millisecond, after a warm-up of as long. */
+static int size_batch(const check_test *test, const still_kernels *kernels, float *out,
+                      const float *in) {
+  const double start = seconds();
   int calls = 0;
-  for (; seconds() - start < 2e-3; calls++)
-    test->call(kernels, out, in); /* warm-up and size of a batch */
+  for (; seconds() - start < 1e-3; calls++) test->call(kernels, out, in);
+  return calls;
+}
+
+/* Median nanoseconds of a call, and the median of its speed-up: batches of both kinds take turns, so that whatever else the
+ * machine does meets them alike. */
+static double time_call(const check_test *test, const still_kernels *kernels,
+                        const still_kernels *portable, float *out, const float *in,
+                        double *speedup) {
+  double took[BATCHES], ratio[BATCHES];
+  const int calls = size_batch(test, kernels, out, in);
+  const int plain_calls = size_batch(test, portable, out, in);
   for (int b = 0; b < BATCHES; b++) {
-    start = seconds();
-    for (int i = 0; i < calls; i++) test->call(kernels, out, in);
-    took[b] = (seconds() - start) / calls * 1e9;
+    took[b] = time_batch(test, kernels, out, in, calls);
+    ratio[b] = time_batch(test, portable, out, in, plain_calls) / took[b];
   }
   qsort(took, BATCHES, sizeof took[0], ascending);
+  qsort(ratio, BATCHES, sizeof ratio[0], ascending);
+  *speedup = ratio[BATCHES / 2];
   return took[BATCHES / 2];
 }
 
@@ -119,11 +139,11 @@ static void run_bench(const options *o, const still_kernels *kernels) {
   for (int g = 0; g < GROUPS && in && out; g++)
     for (const check_test *test = groups[g]; test->name; test++) {
       if (!wanted(test, o)) continue;
-      const double mine = time_call(test, kernels, out, in),
-                   plain = time_call(test, portable, out, in);
+      double speedup;
+      const double mine = time_call(test, kernels, portable, out, in, &speedup);
       printf("%-22s %12.1f %7.2f %-7s %9.2fx\n", test->name, mine, test->work / mine, test->unit,
-             plain / mine);
-      logs += log(plain / mine);
+             speedup);
+      logs += log(speedup);
       count++;
     }
   if (count) printf("geometric mean of %d kernels: %.2fx portable\n", count, exp(logs / count));
