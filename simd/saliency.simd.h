@@ -29,20 +29,20 @@ static void saliency_rows(float *score, const float *s, size_t s_row, size_t row
                           const int *window, float scale) {
   for (size_t i = 0; i < rows; i += VF) {
     const size_t group = smaller(rows - i, VF);
-    float max[VF], own[VF] = {0}, others[VF] = {0};
+    float max[VF] = {0}, own[VF] = {0}, others[VF] = {0};
     for (size_t r = 0; r < group; r++) {
       const size_t size = (size_t)window[i + r];
       const float *last = s + (i + r) * s_row + end[i + r] - 1;
       max[r] = scale * row_largest(last + 1 - size, size, size);
-      own[r] = fmaf(scale, *last, -max[r]);
+      own[r] = *last;
     }
     for (size_t r = 0; r < group; r++) {
       const size_t size = (size_t)window[i + r];
       const float *first = s + (i + r) * s_row + end[i + r] - size;
       others[r] = others_of(first, size, scale, max[r]);
     }
-    const vf result = saliency_score(vf_exp(vf_load(own)), vf_load(others));
-    vf_store_n(score + i, result, group);
+    const vf mine = vf_fma(vf_load(own), vf_set(scale), vf_sub(vf_zero(), vf_load(max)));
+    vf_store_n(score + i, saliency_score(vf_exp(mine), vf_load(others)), group);
   }
 }
 
