@@ -90,16 +90,17 @@ static double relative_error(still_tensor_type type, const float *x, size_t n) {
   return sqrt(error / size);
 }
 
+/* ggml 0.23 makes of these very values 0.00535, 0.08584, 0.07149 and 0.01763: ours may be 1 % worse. */
 static void test_errors(void **state) {
   (void)state;
   enum { N = 256 * 256 };
   static const struct {
     still_tensor_type type;
     double bound;
-  } cases[] = {{STILL_TENSOR_Q8_0, 0.0062},
-               {STILL_TENSOR_Q4_0, 0.105},
-               {STILL_TENSOR_Q4_K, 0.077},
-               {STILL_TENSOR_Q6_K, 0.0195}};
+  } cases[] = {{STILL_TENSOR_Q8_0, 0.00540},
+               {STILL_TENSOR_Q4_0, 0.0867},
+               {STILL_TENSOR_Q4_K, 0.0722},
+               {STILL_TENSOR_Q6_K, 0.0178}};
   float *x = calloc(N, sizeof *x);
   check_normal(x, N, 3);
   for (size_t i = 0; i < CHECK_COUNT(cases); i++) {

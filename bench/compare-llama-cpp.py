@@ -1,0 +1,271 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Measures still-run beside llama.cpp: the same GGUF, threads and machine, runs in turn, medians.
+
+    bench/compare-llama-cpp.py MODEL.gguf [--depths 0,512,2048,8192] [--attn full,still] [--svg FILE] [--json FILE]
+
+For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are ours over
+llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences under some 15 % are noise on a
+shared machine. The peer (CPU, built for this machine, flash attention on) is built once from the npm package
+node-llama-cpp into --peer-dir; that needs npm, git, cmake and a C++ compiler, and some minutes.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = "node-llama-cpp@3.21.1"
+CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF",
+               "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
+               "-DLLAMA_BUILD_TOOLS=OFF", "-DBUILD_SHARED_LIBS=OFF"]
+# plain words of our own; their tokens are counted before they are used
+SENTENCE = ("the miller walked to the bridge and counted seven boats while rain fell on the old road and "
+            "the clerk wrote every number into a green book before the evening bell rang twice ")
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(command, cwd=None, timeout=None):
+    """Standard output of a command; on failure its last lines of standard error."""
+    done = subprocess.run([str(c) for c in command], cwd=cwd, timeout=timeout, text=True, errors="replace",
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode:
+        raise RuntimeError(f"{pathlib.Path(str(command[0])).name}: {done.stderr.strip()[-400:]}")
+    return done.stdout
+
+
+# ---- the peer
+
+
+def build_peer(folder):
+    """The compiled llama_cpp_peer; each step is skipped where its result is there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source, program = folder / "llama.cpp", folder / "llama_cpp_peer"
+    ours = ROOT / "bench" / "llama_cpp_peer.cpp"
+    for tool in ("npm", "git", "cmake", "c++"):
+        if not shutil.which(tool):
+            raise RuntimeError(f"{tool} is needed to build the peer")
+    if not source.exists():
+        say(f"fetching {PACKAGE}")
+        run(["npm", "install", "--save-exact", PACKAGE, "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+        run(["git", "clone", "-q", folder / "node_modules/node-llama-cpp/llama/gitRelease.bundle", source])
+    if not (source / "build/src/libllama.a").exists():
+        say("building the peer (some minutes)")
+        run(["cmake", "-B", "build", *CMAKE_FLAGS], source)
+        run(["cmake", "--build", "build", "-j", str(len(os.sched_getaffinity(0))), "--target", "llama"], source)
+    if not program.exists() or program.stat().st_mtime < ours.stat().st_mtime:
+        build = source / "build"
+        run(["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", ours, "-o", program,
+             build / "src/libllama.a", build / "ggml/src/libggml.a", build / "ggml/src/libggml-cpu.a",
+             build / "ggml/src/libggml-base.a", "-fopenmp", "-lpthread", "-ldl"])
+    return program
+
+
+# ---- one run of each
+
+
+def still_command(options, attention):
+    return [options.still_run, "-m", options.model, "-t", options.threads, "--temp", "0", "-no-cnv", "--json", "-q",
+            "--attn", attention, "--budget", options.budget, "--cache-type", options.cache_type]
+
+
+def words(count):
+    parts = SENTENCE.split()
+    return " ".join(parts[i % len(parts)] for i in range(max(1, count)))
+
+
+def write_prompts(options, folder):
+    """A text file for each depth, of about as many tokens; depth 0 is one word."""
+    trial = folder / "trial.txt"
+    trial.write_text(words(200))
+    command = still_command(options, "full") + ["-f", trial, "-n", "0"]
+    rate = json.loads(run(command))["prompt_tokens"] / 200
+    prompts = {}
+    for depth in options.depths:
+        prompts[depth] = folder / f"{depth}.txt"
+        prompts[depth].write_text(words(int(depth / rate)))
+    return prompts
+
+
+def run_still(options, attention, depth, prompt):
+    context = max(256, depth + depth // 8 + options.decode)
+    command = still_command(options, attention) + ["-f", prompt, "-n", options.decode, "-c", context]
+    return json.loads(run(command, timeout=options.limit))
+
+
+def run_peer(options, program, tokens):
+    command = [program, "speed", options.model, options.threads, options.cache_type, tokens, options.decode]
+    return json.loads(run(command, timeout=options.limit))
+
+
+# ---- all of them
+
+
+def figures(one):
+    """What the table shows of one run."""
+    rate = lambda n, s: n / s if s > 0 and n else None
+    return {"prefill": rate(one["prompt_tokens"], one["prompt_seconds"]),
+            "decode": rate(one["answer_tokens"], one["answer_seconds"]), "load": one["load_seconds"],
+            "cache": one["cache_bytes"], "resident": one["peak_resident_bytes"]}
+
+
+def median_of(runs):
+    out = {}
+    for name in runs[0]:
+        values = [r[name] for r in runs if r[name] is not None]
+        out[name] = statistics.median(values) if values else None
+    return out
+
+
+def measure(options, program, prompts):
+    """{(who, depth): medians}; a cell that fails is said and left out."""
+    seen, broken = {}, set()
+    for turn in range(options.runs):
+        for depth, prompt in prompts.items():
+            tokens = max(1, depth)
+            for who in [*options.attn, "llama.cpp"]:
+                if (who, depth) in broken:
+                    continue
+                try:
+                    one = run_peer(options, program, tokens) if who == "llama.cpp" else \
+                        run_still(options, who, depth, prompt)
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    say(f"{who} at {depth}: {error}")
+                    broken.add((who, depth))
+                    continue
+                if who != "llama.cpp":
+                    tokens = one["prompt_tokens"]  # the peer reads exactly as many
+                seen.setdefault((who, depth), []).append(figures(one))
+                say(f"run {turn + 1}, {who} at {depth}: " + ", ".join(
+                    f"{k} {v:.4g}" for k, v in figures(one).items() if v is not None))
+    return {key: median_of(runs) for key, runs in seen.items()}
+
+
+def compare_greedy(options, program, folder):
+    """Whether both continue one text alike under full attention; where not, by how little the peer's choice led."""
+    prompt = folder / "greedy.txt"
+    prompt.write_text(words(60))
+    ours = json.loads(run(still_command(options, "full") + ["--cache-type", "f32", "-f", prompt, "-n", options.greedy]))
+    theirs = json.loads(run([program, "greedy", options.model, options.threads, "f32", prompt, options.greedy]))
+    answer, at = ours["answer"].encode(), 0
+    if ours["prompt_tokens"] != theirs["prompt_tokens"]:
+        return f"the prompt is {ours['prompt_tokens']} tokens here, {theirs['prompt_tokens']} there"
+    for number, piece in enumerate(theirs["pieces"]):
+        if not answer.startswith(bytes(piece), at):
+            return f"first difference at token {number + 1}, where the peer's choice led by {theirs['leads'][number]:.4f}"
+        at += len(piece)
+    return f"identical, {len(theirs['pieces'])} tokens" if at == len(answer) else "ours goes on where the peer ends"
+
+
+# ---- what is shown
+
+
+def cell(value, peer, scale=1.0):
+    if value is None:
+        return "-"
+    text = f"{value / scale:.4g}"
+    return f"{text} ({value / peer:.2f})" if peer else text
+
+
+def table(options, results, name, label, scale=1.0):
+    print(f"\n{label}; in brackets over llama.cpp\n")
+    print("| depth | llama.cpp | " + " | ".join(options.attn) + " |")
+    print("| --- " * (len(options.attn) + 2) + "|")
+    for depth in options.depths:
+        peer = results.get(("llama.cpp", depth), {}).get(name)
+        row = [cell(results.get((who, depth), {}).get(name), peer, scale) for who in options.attn]
+        print(f"| {depth} | {cell(peer, None, scale)} | " + " | ".join(row) + " |")
+
+
+COLOURS = ["#444444", "#1f77b4", "#d62728", "#2ca02c", "#9467bd"]
+
+
+def svg_panel(results, who_all, depths, name, left, title):
+    width, height, top = 380, 240, 40
+    lines = [(who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
+             for who in who_all]
+    most = max((v for _, points in lines for _, v in points), default=1)
+    x = lambda d: left + width * depths.index(d) / max(1, len(depths) - 1)
+    y = lambda v: top + height - height * v / most
+    out = [f'<text x="{left}" y="24" font-weight="bold">{title} (tokens/s)</text>',
+           f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#999"/>',
+           f'<text x="{left - 6}" y="{top + 5}" text-anchor="end">{most:.0f}</text>']
+    out += [f'<text x="{x(d):.0f}" y="{top + height + 18}" text-anchor="middle">{d}</text>' for d in depths]
+    for (who, points), colour in zip(lines, COLOURS):
+        path = " ".join(f"{x(d):.1f},{y(v):.1f}" for d, v in points)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        out += [f'<circle cx="{x(d):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for d, v in points]
+    return out
+
+
+def write_svg(options, results):
+    who_all = ["llama.cpp", *options.attn]
+    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="960" height="350" font-family="sans-serif" font-size="12">',
+           '<rect width="960" height="350" fill="white"/>']
+    out += svg_panel(results, who_all, options.depths, "prefill", 60, "prefill over the first N tokens")
+    out += svg_panel(results, who_all, options.depths, "decode", 530, "decode at depth N")
+    for i, (who, colour) in enumerate(zip(who_all, COLOURS)):
+        out.append(f'<text x="{60 + 140 * i}" y="330" fill="{colour}">{who}</text>')
+    pathlib.Path(options.svg).write_text("\n".join(out + ["</svg>"]) + "\n")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0],
+                                     epilog="\n".join(__doc__.split("\n")[2:]),
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
+    numbers = lambda text: [int(n) for n in text.split(",")]
+    parser.add_argument("model")
+    parser.add_argument("--still-run", default=ROOT / "build/examples/programs/still-run")
+    parser.add_argument("--peer-dir", type=pathlib.Path, default=cache / "still-llama-cpp")
+    parser.add_argument("--depths", type=numbers, default=[0, 512, 2048, 4096, 8192])
+    parser.add_argument("--attn", type=lambda t: t.split(","), default=["full", "still"])
+    parser.add_argument("--budget", type=int, default=512)
+    parser.add_argument("--cache-type", choices=["f16", "f32"], default="f16")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--decode", type=int, default=32, help="single tokens at each depth")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--greedy", type=int, default=64, help="tokens of the text comparison, 0: none")
+    parser.add_argument("--limit", type=float, default=900, help="seconds for one run")
+    parser.add_argument("--json", help="write all medians here")
+    parser.add_argument("--svg", help="write the curves here")
+    return parser.parse_args()
+
+
+def main():
+    options = parse_arguments()
+    program = build_peer(options.peer_dir)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        if options.greedy:
+            print(f"the same text by the likeliest tokens, full attention: {compare_greedy(options, program, folder)}")
+        results = measure(options, program, write_prompts(options, folder))
+    print(f"\n{pathlib.Path(options.model).name}, {options.threads} threads, cache {options.cache_type}, "
+          f"budget {options.budget}, median of {options.runs}")
+    table(options, results, "prefill", "prefill, tokens/s over the first N tokens")
+    table(options, results, "decode", "decode, tokens/s at depth N")
+    table(options, results, "cache", "cache, MiB", 2**20)
+    table(options, results, "resident", "most memory resident, MiB", 2**20)
+    table(options, results, "load", "load, seconds")
+    if options.svg:
+        write_svg(options, results)
+    if options.json:
+        flat = [{"who": who, "depth": depth, **values} for (who, depth), values in results.items()]
+        pathlib.Path(options.json).write_text("\n".join(json.dumps(row) for row in flat) + "\n")
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except RuntimeError as error:
+        sys.exit(f"compare-llama-cpp: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
