@@ -9,10 +9,14 @@
 
 enum { SMALL = 32, LARGE = 256 };
 
-/* To the nearest integer from low to high; not-a-number becomes low. */
+/* To the nearest integer from low to high, halves away from zero; not-a-number becomes low. Written out because
+ * roundf is a call on processors without SSE4.1; the difference to the whole part is exact. */
 static int nearest(float value, int low, int high) {
   if (!(value > (float)low)) return low;
-  return value < (float)high ? (int)roundf(value) : high;
+  if (!(value < (float)high)) return high;
+  const int whole = (int)value;
+  const float rest = value - (float)whole;
+  return whole + (rest >= 0.5f) - (rest <= -0.5f);
 }
 
 /* The value whose size is largest, with its sign. */
