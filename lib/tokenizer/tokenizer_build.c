@@ -71,8 +71,7 @@ static still_status add_token(still_tokenizer *t, const still_token_entry *entry
   const still_added_token token = {(uint32_t)id, entry->kind == STILL_TOKEN_CONTROL,
                                    entry->strip_left, entry->strip_right};
   if (entry->kind != STILL_TOKEN_ADDED && entry->kind != STILL_TOKEN_CONTROL) return STILL_OK;
-  if (entry->normalized && !token.special && !t->pretokenizer)
-    return add_normalized(t, entry, token);
+  if (entry->normalized && !token.special && t->normalizes) return add_normalized(t, entry, token);
   return still_added_tokens_add(&t->added, entry->text, entry->length, token);
 }
 

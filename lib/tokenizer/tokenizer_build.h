@@ -40,6 +40,7 @@ struct still_tokenizer {
   bool cut_at_marks;                   /* each space mark begins a word */
   bool cut_at_words;                   /* no token has a space mark after another character */
   still_prefix prefix;
+  bool normalizes;          /* spaces and prefix come before added_normalized is looked for */
   bool prefix_unless_space; /* not where there is a space already */
   bool add_bos;
   still_token bos, eos, unknown; /* -1 = none */

@@ -89,7 +89,7 @@ static bool member_is(const still_json *object, const char *key, const char *tex
 }
 
 /* Normalizers of Llama 2's kind: Prepend and Replace of spaces by marks. */
-static still_status read_normalizer(still_tokenizer *t, const still_json *normalizer, bool *marks) {
+static still_status read_normalizer(still_tokenizer *t, const still_json *normalizer) {
   bool single;
   const still_json *s = first_step(normalizer, "normalizers", &single);
   for (; s; s = next_step(s, single)) {
@@ -99,7 +99,7 @@ static still_status read_normalizer(still_tokenizer *t, const still_json *normal
     } else if (!t->pretokenizer && !strcmp(type, "Replace") &&
                member_is(still_json_find(s, "pattern"), "String", " ") &&
                member_is(s, "content", STILL_SPACE_MARK)) {
-      *marks = true;
+      t->normalizes = true;
     } else {
       return still_fail(STILL_ERROR_UNSUPPORTED,
                         "normalizer '%.60s' is unknown; known are none and, without ByteLevel, "
@@ -129,12 +129,11 @@ static still_status read_metaspace(still_tokenizer *t, const still_json *metaspa
 
 static still_status read_steps(still_tokenizer *t, const still_json *document) {
   const still_json *pre = still_json_find(document, "pre_tokenizer");
-  bool marks = false;
   if (is_byte_level(pre)) STILL_TRY(still_pretokenizer_from_json(&t->pretokenizer, pre));
-  STILL_TRY(read_normalizer(t, still_json_find(document, "normalizer"), &marks));
+  STILL_TRY(read_normalizer(t, still_json_find(document, "normalizer")));
   if (t->pretokenizer) return STILL_OK;
   if (!strcmp(type_of(pre), "Metaspace")) return read_metaspace(t, pre);
-  if (marks && still_json_type_of(pre) == STILL_JSON_NULL) return STILL_OK;
+  if (t->normalizes && still_json_type_of(pre) == STILL_JSON_NULL) return STILL_OK;
   return still_fail(STILL_ERROR_UNSUPPORTED,
                     "pre_tokenizer '%.60s' is unknown; known are ByteLevel (also in a Sequence) "
                     "and Metaspace, or none where spaces are replaced by U+2581",

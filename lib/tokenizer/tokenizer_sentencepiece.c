@@ -207,6 +207,7 @@ static still_status build(still_tokenizer *t, model *m, const still_json *config
   STILL_TRY(read_added(&m->tokens, still_json_find(config, "added_tokens_decoder")));
   t->prefix = !m->prefix ? STILL_PREFIX_NONE : legacy ? STILL_PREFIX_EACH : STILL_PREFIX_FIRST;
   t->prefix_unless_space = !legacy;
+  t->normalizes = legacy;
   t->add_bos = true;
   STILL_TRY(still_tokenizer_set_tokens(t, &m->tokens));
   STILL_TRY(set_ids(t, m));

@@ -95,7 +95,7 @@ static void insert(still_vocabulary *v, size_t id) {
 
 still_status still_vocabulary_build(still_vocabulary *v, const still_token_entry *entries,
                                     size_t count, bool byte_level) {
-  size_t bytes, slots = 64;
+  size_t bytes = 0, slots = 64;
   STILL_TRY(check_entries(entries, count, &bytes));
   while (slots < 2 * count) slots *= 2;
   v->count = count;
