@@ -125,8 +125,59 @@ def make_quantize():
     save("quantize", "huge", floats(*[3e38, -3e38] * 128))
 
 
+def bytes_vocabulary():
+    """GPT-2's printable characters for the 256 bytes."""
+    kept = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or b >= 174]
+    others = [b for b in range(256) if b not in kept]
+    return {chr(b) if b in kept else chr(256 + others.index(b)): b for b in range(256)}
+
+
+def tokenizer(**changes):
+    document = {
+        "added_tokens": [{"id": 260, "content": "<s>", "special": True},
+                         {"id": 261, "content": "<x>", "special": False, "lstrip": True, "normalized": True}],
+        "normalizer": None,
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]},
+        "model": {"type": "BPE", "vocab": {**bytes_vocabulary(), "he": 256, "ll": 257, "hell": 258},
+                  "merges": ["h e", ["l", "l"], "he ll"]}}
+    document.update(changes)
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def make_tokenizers():
+    save("tokenizer_json", "byte_level", tokenizer())
+    save("tokenizer_json", "metaspace", tokenizer(
+        pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False},
+        model={"type": "BPE", "unk_token": "<s>", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2, "<0x00>": 3},
+               "merges": ["\u2581 a"], "byte_fallback": True}))
+    save("tokenizer_json", "prepend", tokenizer(
+        pre_tokenizer=None, normalizer={"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        model={"type": "BPE", "unk_token": "<s>", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2},
+               "merges": ["\u2581 a"]}))
+    save("tokenizer_json", "unigram", tokenizer(model={"type": "Unigram", "vocab": [["a", 0.5]]}))
+    save("tokenizer_json", "large_id", tokenizer(model={"type": "BPE", "vocab": {"a": 1 << 52}, "merges": []}))
+    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("\u2581", -3.0, 1), ("a", -4.0, 1), ("b", -5.0, 1), ("ab", -1.0, 1),
+              ("<0x00>", 0.0, 6), ("<x>", 0.0, 4)]
+    data = b""
+    for name, score, kind in pieces:
+        piece = bytes([10, len(name.encode())]) + name.encode() + b"\x15" + struct.pack("<f", score) + bytes([24, kind])
+        data += bytes([10, len(piece)]) + piece
+    good = data + bytes([18, 2, 24, 2, 26, 2, 32, 0])
+    save("tokenizer_model", "good", good)
+    save("tokenizer_model", "cut_short", good[:-1])
+    save("tokenizer_model", "long_length", bytes([10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]))
+    save("tokenizer_text", "words", "Hello <x> abab 12 <|begin_of_text|>\u6b6a\n\n".encode())
+    save("tokenizer_text", "broken", b"\xe6\xad\xff\x00a\xf0\x9f\x99")
+    save("tokenizer_text", "empty", b"")
+    save("tokenizer_text", "blanks", b" " * 3000 + b"\n" * 3000)
+
+
 if __name__ == "__main__":
     make_gguf()
     make_safetensors()
     make_json()
     make_quantize()
+    make_tokenizers()
