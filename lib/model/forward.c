@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ROWS = 32 }; /* of x that are looked at together */
+enum { ROWS = 32 }; /* that are looked at together */
 
 /* ---- work space --------------------------------------------------------------------------------- */
 
@@ -47,11 +47,19 @@ void still_forward_sizes(const still_model *model, const still_session_layer *la
   floats[STILL_ACT_LOW] = block * largest_rank(model);
 }
 
+/* Of those that are looked at. */
+static size_t widest_row(const still_model *model) {
+  const still_model_config *config = &model->weights->config;
+  const size_t width = (size_t)config->width;
+  const size_t key_value = (size_t)config->kv_heads * (size_t)config->head_dim;
+  return width > key_value ? width : key_value;
+}
+
 size_t still_forward_bytes(const still_model *model, const still_session_layer *layers,
                            size_t block) {
   size_t floats[STILL_ACTIVATIONS];
   still_forward_sizes(model, layers, block, floats);
-  size_t total = (size_t)ROWS * (size_t)model->weights->config.width;
+  size_t total = ROWS * widest_row(model);
   for (int i = 0; i < STILL_ACTIVATIONS; i++) total += floats[i];
   return total * sizeof(float);
 }
@@ -63,8 +71,7 @@ still_status still_forward_open(still_forward *forward) {
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (floats[i])
       STILL_TRY(backend->ops->buffer_create(backend, floats[i], &forward->activations[i]));
-  return STILL_ALLOC(&forward->rows, ROWS * (size_t)forward->model->weights->config.width,
-                     "rows of activations");
+  return STILL_ALLOC(&forward->rows, ROWS * widest_row(forward->model), "rows of activations");
 }
 
 void still_forward_close(still_forward *forward) {
@@ -202,24 +209,35 @@ static bool all_finite(const float *x, size_t count) {
   return !special;
 }
 
-static still_status check_rows(const pass *p, int layer) {
+static still_status check_rows(const pass *p, still_activation which, size_t width, int layer) {
   float *rows = p->forward->rows;
   for (size_t row = 0; row < p->n; row += ROWS) {
     const size_t count = p->n - row < ROWS ? p->n - row : ROWS;
-    STILL_TRY(p->ops->buffer_read(p->backend, p->act[STILL_ACT_X], row * p->width, rows,
-                                  count * p->width));
+    STILL_TRY(p->ops->buffer_read(p->backend, p->act[which], row * width, rows, count * width));
     for (size_t i = 0; i < count; i++)
-      if (!all_finite(rows + i * p->width, p->width))
+      if (!all_finite(rows + i * width, width))
         return still_fail(STILL_ERROR_NUMERIC,
-                          "non-finite values at position %lld after layer %d of %d",
+                          "non-finite values at position %lld in layer %d of %d",
                           (long long)(p->first + (int64_t)(row + i)), layer, p->config->layers);
   }
   return STILL_OK;
 }
 
-/* Reading x back after every layer costs a GPU more than it is worth: there, only after the last. */
-static bool looks_after(const pass *p, int layer) {
-  return p->backend == p->forward->host || layer + 1 == p->config->layers;
+/* Reading activations back costs a GPU more than it is worth. */
+static bool can_look(const pass *p) {
+  return p->backend == p->forward->host;
+}
+
+/* Before they reach the attention, where a weight of 0 times a NaN would spread it to earlier rows of the block. */
+static still_status check_keys_and_values(const pass *p, int layer) {
+  if (!can_look(p)) return STILL_OK;
+  STILL_TRY(check_rows(p, STILL_ACT_K, p->kv_heads * p->dim, layer));
+  return check_rows(p, STILL_ACT_V, p->kv_heads * p->dim, layer);
+}
+
+static still_status check_output(const pass *p, int layer) {
+  const bool last = layer + 1 == p->config->layers;
+  return can_look(p) || last ? check_rows(p, STILL_ACT_X, p->width, layer) : STILL_OK;
 }
 
 /* ---- the model ---------------------------------------------------------------------------------- */
@@ -233,11 +251,12 @@ still_status still_forward_block(still_forward *forward, const still_token *ids,
     const still_placed_layer *layer = &model->layers[i];
     STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, n, p->width));
     STILL_TRY(project(p, layer, &forward->layers[i]));
+    STILL_TRY(check_keys_and_values(p, i));
     STILL_TRY(attend(p, i));
     STILL_TRY(linear(p, layer, STILL_LINEAR_O, STILL_ACT_X, STILL_ACT_ATTENDED, 1));
     STILL_TRY(feed_forward(p, layer));
     STILL_TRY(p->ops->checkpoint(p->backend));
-    if (looks_after(p, i)) STILL_TRY(check_rows(p, i));
+    STILL_TRY(check_output(p, i));
     STILL_TRY(forward->between(forward->user, i, n));
   }
   return p->ops->finish(p->backend);

@@ -42,7 +42,7 @@ typedef struct still_forward {
   still_session_layer *layers;
   size_t block;                                 /* the most tokens of a call */
   still_buffer *activations[STILL_ACTIVATIONS]; /* NULL: not needed */
-  float *rows;                                  /* host copy of some rows of x */
+  float *rows;                                  /* host copy of some rows, to be looked at */
   float *scores;                                /* (H, block) while recording, else NULL */
   void (*record)(void *user, int layer, const float *scores, size_t n);
   /* Called between layers: stops the forward where it is not 0. */

@@ -79,7 +79,7 @@ bool still_layer_grows(const still_session_layer *layer);
 /* Kinds of single layers, "0-3,7:full;4:swa", written over kinds. ARGUMENT names what is wrong. */
 still_status still_parse_layer_kinds(const char *text, still_attention_kind *kinds, int layers);
 
-/* session_usage.c: tokens that the list has room for once it holds `tokens`: the context, then doubled. */
+/* session_usage.c: tokens that the list has room for once it holds `tokens`. */
 size_t still_token_capacity(int context, int64_t tokens);
 
 /* session.c: room for a sequence of `tokens` tokens. */

@@ -10,8 +10,10 @@ typedef struct layer_cost {
   int64_t softmax_tokens, linear_tokens, forgotten_tokens;
 } layer_cost;
 
+enum { FIRST_TOKENS = 4096 };
+
 size_t still_token_capacity(int context, int64_t tokens) {
-  size_t capacity = (size_t)context;
+  size_t capacity = context < FIRST_TOKENS ? (size_t)context : FIRST_TOKENS;
   while (capacity < (size_t)tokens) capacity *= 2;
   return capacity;
 }

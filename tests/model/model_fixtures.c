@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/model_fixtures.h"
 
-#include "base/memory.h"
+#include "base/random.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "harness/check.h"
@@ -272,4 +272,45 @@ const char *small_gguf(void) {
   path = made_gguf(&model, "small.gguf", STILL_TENSOR_F32);
   made_free(&model);
   return path;
+}
+
+/* ---- running ------------------------------------------------------------------------------------ */
+
+model_run open_run(const char *path, const still_session_options *options) {
+  model_run run;
+  check_ok(still_model_open(&run.model, path, NULL));
+  check_ok(still_session_create(&run.session, run.model, options));
+  return run;
+}
+
+void close_run(model_run *run) {
+  still_session_destroy(run->session);
+  still_model_destroy(run->model);
+}
+
+void random_ids(still_token *ids, size_t n, int vocabulary, uint64_t seed) {
+  still_random random;
+  still_random_seed(&random, seed);
+  for (size_t i = 0; i < n; i++)
+    ids[i] = (still_token)still_random_below(&random, (uint64_t)vocabulary);
+}
+
+typedef struct row_store {
+  float *logits;
+  size_t vocabulary;
+} row_store;
+
+static void store_row(void *user, size_t index, const float *logits) {
+  const row_store *store = user;
+  memcpy(store->logits + index * store->vocabulary, logits, store->vocabulary * sizeof *logits);
+}
+
+void all_logits(const char *path, const still_session_options *options, const still_token *ids,
+                size_t n, float *logits) {
+  model_run run = open_run(path, options);
+  still_model_info info;
+  still_model_get_info(run.model, &info);
+  row_store store = {logits, (size_t)info.vocabulary};
+  check_ok(still_session_evaluate_all(run.session, ids, n, store_row, &store));
+  close_run(&run);
 }

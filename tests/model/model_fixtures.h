@@ -40,6 +40,22 @@ void made_free(made_model *model);
 const char *made_gguf(const made_model *model, const char *name, still_tensor_type type);
 const char *made_folder(const made_model *model, const char *name, still_tensor_type type);
 
+/* Logits (n, vocabulary) in float64 with full attention, after every token. */
+void made_reference(const made_model *model, const still_token *ids, size_t n, float *logits);
+
+/* Opens a model and a session of it; options may be NULL. Close with close_run. */
+typedef struct model_run {
+  still_model *model;
+  still_session *session;
+} model_run;
+model_run open_run(const char *path, const still_session_options *options);
+void close_run(model_run *run);
+/* n token ids below `vocabulary`, the same for the same seed. */
+void random_ids(still_token *ids, size_t n, int vocabulary, uint64_t seed);
+/* All logits (n, vocabulary) of a fresh session. */
+void all_logits(const char *path, const still_session_options *options, const still_token *ids,
+                size_t n, float *logits);
+
 /* made_shape, filled from seed 1, as a GGUF in F32. */
 const char *small_gguf(void);
 
