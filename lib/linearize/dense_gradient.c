@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: MIT */
+#include "linearize/dense_gradient.h"
+
+#include "base/threads.h"
+#include "simd/kernels.h"
+#include "still_config.h"
+
+#include <math.h>
+#include <string.h>
+
+#if STILL_HAVE_OPENBLAS
+#include <cblas.h>
+
+void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+                const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
+                size_t c_row) {
+  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
+              transpose_b ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, alpha, a,
+              (blasint)a_row, b, (blasint)b_row, beta, c, (blasint)c_row);
+}
+#else
+void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+                const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
+                size_t c_row) {
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < m; i++)
+    for (size_t j = 0; j < n; j++) {
+      float sum = 0;
+      for (size_t p = 0; p < k; p++)
+        sum += (transpose_a ? a[p * a_row + i] : a[i * a_row + p]) *
+               (transpose_b ? b[j * b_row + p] : b[p * b_row + j]);
+      c[i * c_row + j] = alpha * sum + (beta != 0 ? beta * c[i * c_row + j] : 0);
+    }
+}
+#endif
+
+void still_rms_norm(float *out, const float *x, const float *weight, float eps, size_t rows,
+                    size_t dim) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++)
+    kernels->rms_norm(out + i * dim, x + i * dim, weight, eps, 1, dim);
+}
+
+/* With r = 1 / sqrt(mean x^2 + eps) and d = dout * weight: dx = r (d - x r^2 mean(d x)). */
+void still_rms_norm_backward(float *dx, const float *dout, const float *x, const float *weight,
+                             float eps, size_t rows, size_t dim) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++) {
+    const float *xi = x + i * dim, *di = dout + i * dim;
+    float *out = dx + i * dim;
+    const float r = 1.0f / sqrtf(kernels->dot(xi, xi, dim) / (float)dim + eps);
+    float along = 0;
+    for (size_t d = 0; d < dim; d++) along += di[d] * weight[d] * xi[d];
+    const float pull = along * r * r / (float)dim;
+    for (size_t d = 0; d < dim; d++) out[d] += r * (di[d] * weight[d] - xi[d] * pull);
+  }
+}
+
+void still_swiglu(float *out, const float *gate_up, size_t rows, size_t ff) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++)
+    kernels->swiglu(out + i * ff, gate_up + i * 2 * ff, gate_up + i * 2 * ff + ff, ff);
+}
+
+void still_swiglu_backward(float *dgate_up, const float *dout, const float *gate_up, size_t rows,
+                           size_t ff) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++) {
+    const float *gate = gate_up + i * 2 * ff, *up = gate + ff, *d = dout + i * ff;
+    float *dgate = dgate_up + i * 2 * ff, *dup = dgate + ff;
+    kernels->sigmoid(dgate, gate, ff);
+    for (size_t j = 0; j < ff; j++) {
+      const float s = dgate[j], silu = gate[j] * s;
+      dup[j] = d[j] * silu;
+      dgate[j] = d[j] * up[j] * (s + silu * (1 - s));
+    }
+  }
+}
+
+void still_rotate(float *x, size_t x_row, size_t rows, const int32_t *at, const float *cosine,
+                  const float *sine, size_t heads, size_t dim, int direction) {
+  const size_t half = dim / 2;
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++) {
+    const float *c = cosine + (size_t)at[i] * half, *s = sine + (size_t)at[i] * half;
+    for (size_t h = 0; h < heads; h++) {
+      float *low = x + i * x_row + h * dim, *high = low + half;
+      for (size_t d = 0; d < half; d++) {
+        const float sd = direction > 0 ? s[d] : -s[d], a = low[d], b = high[d];
+        low[d] = a * c[d] - b * sd;
+        high[d] = b * c[d] + a * sd;
+      }
+    }
+  }
+}
+
+static double row_cross_entropy(const still_kernels *kernels, float *logits, int32_t target,
+                                float factor, size_t vocabulary) {
+  float max = -INFINITY, sum = 0, rescale;
+  const float own = logits[target];
+  const int end = (int)vocabulary;
+  kernels->softmax_rows(logits, vocabulary, 1, vocabulary, NULL, &end, 1, &max, &sum, &rescale);
+  const float scale = factor / sum;
+  for (size_t j = 0; j < vocabulary; j++) logits[j] *= scale;
+  logits[target] -= factor;
+  return (double)factor * (log((double)sum) + (double)max - (double)own);
+}
+
+double still_cross_entropy(float *logits, const int32_t *target, const float *factor, size_t rows,
+                           size_t vocabulary, double *losses) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < rows; i++)
+    losses[i] =
+        row_cross_entropy(kernels, logits + i * vocabulary, target[i], factor[i], vocabulary);
+  double total = 0; /* in order: the same for any number of threads */
+  for (size_t i = 0; i < rows; i++) total += losses[i];
+  return total;
+}
