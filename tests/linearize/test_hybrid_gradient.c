@@ -126,7 +126,7 @@ static void check(problem *p, array *a) {
     const double down = loss(p);
     a->value[i] = at;
     const double expected = (up - down) / (2 * step);
-    if (fabs(expected - a->gradient[i]) > 1e-4 * largest + 1e-7)
+    if (fabs(expected - a->gradient[i]) > 1e-4 * largest + 3e-6)
       fail_msg("%s[%zu]: gradient %g, finite difference %g, largest %g", a->name, i,
                (double)a->gradient[i], expected, largest);
   }
