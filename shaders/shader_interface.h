@@ -61,4 +61,12 @@ STILL_PUSH(dense) {
   float factor;                    /* rms_norm: eps; scale */
 };
 
+/* What elementwise.comp does. */
+#define STILL_OP_ADD 0
+#define STILL_OP_SCALE 1
+#define STILL_OP_SWIGLU 2
+#define STILL_OP_SIGMOID 3
+#define STILL_OP_ADD_VECTOR 4
+#define STILL_OP_COPY_ROWS 5
+
 #endif

@@ -14,7 +14,7 @@ still_status still_backend_create(still_backend **backend, const char *device, i
     return still_fail(STILL_ERROR_ARGUMENT,
                       "device '%s' is not known; known are: cpu, vulkan, vulkan:0, vulkan:1 ...",
                       device);
-#ifdef STILL_HAVE_VULKAN_BACKEND
+#if STILL_HAVE_VULKAN
   return still_backend_vulkan_create(backend, device, threads);
 #else
   return still_fail(STILL_ERROR_DEVICE, "device '%s': this build has no GPU backend", device);
@@ -34,7 +34,7 @@ still_status still_list_devices(still_device_info *devices, size_t capacity, siz
              still_cpu_level(), still_default_threads());
   }
   *count = 1;
-#ifdef STILL_HAVE_VULKAN_BACKEND
+#if STILL_HAVE_VULKAN
   const size_t left = capacity ? capacity - 1 : 0;
   *count += still_backend_vulkan_devices(left ? devices + 1 : NULL, left);
 #endif

@@ -109,7 +109,7 @@ void still_backend_destroy(still_backend *backend);
 still_status still_backend_cpu_create(still_backend **backend, int threads);
 still_status still_backend_vulkan_create(still_backend **backend, const char *device, int threads);
 /* GPUs found: writes at most `capacity` entries, returns how many there are; 0 without Vulkan. Both are compiled in
- * where the build defines STILL_HAVE_VULKAN_BACKEND. */
+ * where STILL_HAVE_VULKAN is 1. */
 size_t still_backend_vulkan_devices(still_device_info *devices, size_t capacity);
 
 /* Bytes of the CPU backend's own work space, once it has run blocks of n tokens with heads of dim channels. */

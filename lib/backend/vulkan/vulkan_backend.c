@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ * The table of operations on a Vulkan device: everything is recorded, and submitted in bounded pieces. */
+#include "backend/vulkan/vulkan_backend.h"
+
+#include "base/memory.h"
+#include "base/threads.h"
+
+/* ---- memory ---------------------------------------------------------------------------------------------------- */
+
+static still_status buffer_create(still_backend *backend, size_t floats, still_buffer **out) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  *out = NULL;
+  size_t bytes;
+  if (!still_mul_size(floats, sizeof(float), &bytes))
+    return still_fail(STILL_ERROR_MEMORY, "a buffer of %zu floats does not fit", floats);
+  still_buffer *buffer;
+  STILL_TRY(STILL_ALLOC(&buffer, 1, "a buffer"));
+  buffer->floats = floats;
+  still_status status;
+  STILL_VULKAN_LOCKED(
+      vulkan, status,
+      still_vulkan_buffer_create(vulkan, &buffer->data, bytes ? bytes : 16, STILL_VULKAN_DEVICE));
+  if (status)
+    still_free(buffer);
+  else
+    *out = buffer;
+  return status;
+}
+
+static void buffer_destroy(still_backend *backend, still_buffer *buffer) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  if (!buffer) return;
+  pthread_mutex_lock(&vulkan->lock);
+  still_vulkan_discard(vulkan, &buffer->data);
+  pthread_mutex_unlock(&vulkan->lock);
+  still_free(buffer);
+}
+
+static still_status buffer_write(still_backend *backend, still_buffer *buffer, size_t offset,
+                                 const float *data, size_t floats) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  still_status status;
+  STILL_VULKAN_LOCKED(vulkan, status,
+                      still_vulkan_write(vulkan, &buffer->data, offset * sizeof *data, data,
+                                         floats * sizeof *data));
+  return status;
+}
+
+static still_status buffer_read(still_backend *backend, const still_buffer *buffer, size_t offset,
+                                float *data, size_t floats) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  still_status status;
+  STILL_VULKAN_LOCKED(vulkan, status,
+                      still_vulkan_read(vulkan, (still_vulkan_buffer *)&buffer->data,
+                                        offset * sizeof *data, data, floats * sizeof *data));
+  return status;
+}
+
+/* ---- order ----------------------------------------------------------------------------------------------------- */
+
+static still_status checkpoint(still_backend *backend) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  still_status status;
+  STILL_VULKAN_LOCKED(vulkan, status, still_vulkan_checkpoint(vulkan));
+  return status;
+}
+
+static still_status finish(still_backend *backend) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  still_status status;
+  STILL_VULKAN_LOCKED(vulkan, status, still_vulkan_finish(vulkan));
+  return status;
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static void destroy(still_backend *backend) {
+  still_backend_vulkan *b = still_vulkan_of(backend);
+  pthread_mutex_lock(&b->vulkan->lock);
+  still_vulkan_discard(b->vulkan, &b->ids);
+  still_vulkan_discard(b->vulkan, &b->angles);
+  pthread_mutex_unlock(&b->vulkan->lock);
+  still_vulkan_close(b->vulkan);
+  still_free(b);
+}
+
+static still_backend_ops operations = {.destroy = destroy,
+                                       .buffer_create = buffer_create,
+                                       .buffer_destroy = buffer_destroy,
+                                       .buffer_write = buffer_write,
+                                       .buffer_read = buffer_read,
+                                       .weight_create = still_vulkan_weight_create,
+                                       .weight_destroy = still_vulkan_weight_destroy,
+                                       .checkpoint = checkpoint,
+                                       .finish = finish};
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void complete_operations(void) {
+  still_vulkan_dense_operations(&operations);
+  still_vulkan_layer_operations(&operations);
+}
+
+still_status still_backend_vulkan_create(still_backend **out, const char *device, int threads) {
+  *out = NULL;
+  pthread_once(&once, complete_operations);
+  still_backend_vulkan *b;
+  STILL_TRY(STILL_ALLOC(&b, 1, "the Vulkan backend"));
+  const still_status status = still_vulkan_open(&b->vulkan, device);
+  if (status) {
+    still_free(b);
+    return status;
+  }
+  b->base = (still_backend){&operations, b->vulkan->name, still_resolve_threads(threads)};
+  *out = &b->base;
+  return STILL_OK;
+}
+
+size_t still_backend_vulkan_devices(still_device_info *devices, size_t capacity) {
+  size_t count = 0;
+  still_vulkan_list(devices, capacity, &count);
+  return count;
+}
