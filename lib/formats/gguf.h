@@ -59,7 +59,8 @@ bool still_gguf_get_array(const still_gguf *gguf, const char *key, still_gguf_ty
                           size_t *count);
 bool still_gguf_array_string(const still_gguf *gguf, const char *key, size_t index,
                              const char **text, size_t *length);
-/* Pointers to all elements in one go, for arrays of strings: offsets were found when the file was opened. */
+/* All elements in one go, for arrays of strings (NULL for anything else): they were found when the file was
+ * opened. */
 typedef struct still_gguf_string {
   const char *text;
   size_t length;

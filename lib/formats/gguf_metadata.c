@@ -134,10 +134,11 @@ bool still_gguf_get_array(const still_gguf *gguf, const char *key, still_gguf_ty
 
 const still_gguf_string *still_gguf_array_strings(const still_gguf *gguf, const char *key,
                                                   size_t *count) {
+  static const still_gguf_string none = {"", 0}; /* what an empty array points at */
   const still_gguf_pair *pair = find_array(gguf, key);
-  if (!pair || !pair->strings) return NULL;
+  if (!pair || pair->element != STILL_GGUF_STRING) return NULL;
   *count = pair->count;
-  return pair->strings;
+  return pair->count ? pair->strings : &none;
 }
 
 bool still_gguf_array_string(const still_gguf *gguf, const char *key, size_t index,

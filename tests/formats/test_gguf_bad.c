@@ -153,6 +153,33 @@ static void test_value_types(void **state) {
   check_fails(open_copy(&b), STILL_ERROR_UNSUPPORTED, "value type 13 cannot be read");
 }
 
+/* Report 5: an array of another element type than its readers expect, at the very end of the file. */
+static void test_array_of_another_type(void **state) {
+  (void)state;
+  gguf_builder b;
+  still_gguf *g;
+  double f;
+  int64_t i;
+  size_t count;
+  put_header(&b, 3, 0, 2);
+  put_array(&b, "tokenizer.ggml.merges", STILL_GGUF_STRING, 0);
+  put_array(&b, "tokenizer.ggml.scores", STILL_GGUF_U8, 3);
+  put(&b, "\1\2\3", 3);
+  uint8_t *copy = malloc(b.used);
+  memcpy(copy, b.bytes, b.used);
+  check_ok(still_gguf_open_memory(&g, copy, b.used));
+  for (size_t n = 0; n < 3; n++) {
+    assert_true(still_gguf_array_f64(g, "tokenizer.ggml.scores", n, &f) && f == (double)n + 1);
+    assert_true(still_gguf_array_i64(g, "tokenizer.ggml.scores", n, &i) && i == (int64_t)n + 1);
+  }
+  assert_false(still_gguf_array_f64(g, "tokenizer.ggml.scores", 3, &f));
+  assert_null(still_gguf_array_strings(g, "tokenizer.ggml.scores", &count));
+  assert_non_null(still_gguf_array_strings(g, "tokenizer.ggml.merges", &count));
+  assert_int_equal(count, 0);
+  still_gguf_close(g);
+  free(copy);
+}
+
 /* Report 6: alignments that are none, or of another type. */
 static void test_alignment(void **state) {
   (void)state;
@@ -295,6 +322,7 @@ int main(void) {
       cmocka_unit_test(test_counts),
       cmocka_unit_test(test_lengths),
       cmocka_unit_test(test_value_types),
+      cmocka_unit_test(test_array_of_another_type),
       cmocka_unit_test(test_alignment),
       cmocka_unit_test(test_twice_and_overlapping),
       cmocka_unit_test(test_magic_and_version),
