@@ -151,13 +151,19 @@ static still_attention_options plan_options(const still_model *model,
   return options;
 }
 
-/* What the adapter learned for this kind of attention; of another kind it is of no use. */
+static bool has_feature_map(still_attention_kind kind) {
+  return kind == STILL_ATTENTION_STILL || kind == STILL_ATTENTION_LOLCATS ||
+         kind == STILL_ATTENTION_HEDGEHOG || kind == STILL_ATTENTION_T2R;
+}
+
+/* With what the adapter learned for this kind of attention; for another kind it is of no use. */
 static still_status make_plan(const still_model *model, const still_session_options *from,
                               still_attention_kind kind, int index, still_session_layer *layer) {
   still_attention_options options = plan_options(model, from, kind);
   still_attention_weights weights = STILL_ATTENTION_WEIGHTS_INIT;
   const still_adapter *adapter = model->adapter;
-  if (adapter && adapter->has_attention && adapter->layers[index].kind == kind) {
+  if (adapter && adapter->has_attention && adapter->layers[index].kind == kind &&
+      has_feature_map(kind)) {
     const still_adapter_layer *learned = &adapter->layers[index];
     options.feature_map = adapter->attention.feature_map;
     weights.feature_q = learned->feature_q;

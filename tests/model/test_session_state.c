@@ -198,8 +198,8 @@ static void file_of_other_options_says_which(void **state) {
 static void unwritable_place_is_an_error(void **state) {
   (void)state;
   model_run run = open_run(small_gguf(), NULL);
-  check_fails(still_session_save(run.session, "/nonexistent folder/session"),
-              STILL_ERROR_FILE, "folder");
+  check_fails(still_session_save(run.session, "/nonexistent folder/session"), STILL_ERROR_FILE,
+              "folder");
   close_run(&run);
 }
 

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT
+ * A real pretrained model of another project, as GGUF and as a Hugging Face folder, against what that project's own
+ * program computes. Needs the shared folder; skipped without it. */
+#include "harness/check.h"
+#include "model/model_fixtures.h"
+#include "model/model_weights.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { VOCABULARY = 512, GREEDY = 200, PROMPT = 96 };
+
+/* Takes the next array out of the file. */
+static float *take(const float **at, size_t count) {
+  float *copy = malloc(count * sizeof *copy);
+  assert_non_null(copy);
+  memcpy(copy, *at, count * sizeof *copy);
+  *at += count;
+  return copy;
+}
+
+/* The file has each array of all layers in one piece, and the rows of q and k in the order of GGUF. */
+static void take_layers(made_model *m, const float **at, size_t offset, size_t rows, size_t columns,
+                        size_t heads) {
+  for (int i = 0; i < m->layers; i++) {
+    float **array = (float **)((char *)&m->layer[i] + offset);
+    *array = take(at, rows * columns);
+    if (heads)
+      still_rows_from_gguf(*array, *at - rows * columns, heads, rows / heads,
+                           columns * sizeof(float));
+  }
+}
+
+static made_model read_stories(void) {
+  char *data = check_read(check_shared("data/stories260K/stories260K.bin"), NULL);
+  made_model m = made_shape();
+  m.layers = 5;
+  m.heads = 8;
+  m.kv_heads = 4;
+  m.head_dim = 8;
+  m.width = 64;
+  m.feed_forward = 172;
+  m.vocabulary = VOCABULARY;
+  m.context = 512;
+  const float *at = (const float *)(data + 7 * sizeof(int32_t));
+  m.embedding = take(&at, VOCABULARY * 64);
+#define LAYERS(member, rows, columns, heads)                                                       \
+  take_layers(&m, &at, offsetof(made_layer, member), rows, columns, heads)
+  LAYERS(attention_norm, 1, 64, 0);
+  LAYERS(q, 64, 64, 8);
+  LAYERS(k, 32, 64, 4);
+  LAYERS(v, 32, 64, 0);
+  LAYERS(o, 64, 64, 0);
+  LAYERS(feed_norm, 1, 64, 0);
+  LAYERS(gate, 172, 64, 0);
+  LAYERS(down, 64, 172, 0);
+  LAYERS(up, 172, 64, 0);
+#undef LAYERS
+  m.output_norm = take(&at, 64);
+  free(data);
+  return m;
+}
+
+static void read_ids(const char *name, still_token *ids, int count) {
+  char *text = check_read(check_shared(name), NULL), *at = text;
+  for (int i = 0; i < count; i++) {
+    at += strcspn(at, "0123456789");
+    ids[i] = (still_token)strtol(at, &at, 10);
+  }
+  free(text);
+}
+
+static void check_logits(const char *model, const char *ids_name, const char *logits_name,
+                         int count) {
+  still_token *ids = malloc((size_t)count * sizeof *ids);
+  float *got = malloc((size_t)count * VOCABULARY * sizeof *got);
+  read_ids(ids_name, ids, count);
+  char *want = check_read(check_shared(logits_name), NULL);
+  all_logits(model, NULL, ids, (size_t)count, got);
+  const double error = largest_difference(got, (const float *)want, (size_t)count * VOCABULARY);
+  if (!(error <= 2e-4)) fail_msg("%s: logits differ by %g", logits_name, error);
+  free(ids);
+  free(got);
+  free(want);
+}
+
+/* One token at a time, each the likeliest: the ids of that program, from the begin-of-sequence token alone. */
+static void check_greedy(const char *path) {
+  still_token want[GREEDY];
+  read_ids("data/stories260K/golden_greedy_tokens.txt", want, GREEDY);
+  model_run run = open_run(path, NULL);
+  still_sampler_options options = STILL_SAMPLER_OPTIONS_INIT;
+  options.temperature = 0;
+  still_sampler *sampler;
+  check_ok(still_sampler_create(&sampler, &options));
+  still_token token = want[0];
+  for (int i = 0; i < GREEDY; i++) {
+    assert_int_equal(token, want[i]);
+    check_ok(still_session_evaluate(run.session, &token, 1, NULL, NULL));
+    check_ok(still_sampler_sample(sampler, still_session_logits(run.session), VOCABULARY, &token));
+  }
+  still_sampler_destroy(sampler);
+  close_run(&run);
+}
+
+static void check_all(const char *path) {
+  check_logits(path, "data/stories260K/golden_greedy_tokens.txt",
+               "data/stories260K/golden_greedy_logits.f32", GREEDY);
+  check_logits(path, "data/stories260K/golden_prompt_tokens.txt",
+               "data/stories260K/golden_prompt_logits.f32", PROMPT);
+  check_greedy(path);
+}
+
+static void as_gguf(void **state) {
+  (void)state;
+  made_model model = read_stories();
+  check_all(made_gguf(&model, "stories.gguf", STILL_TENSOR_F32));
+  made_free(&model);
+}
+
+static void as_folder(void **state) {
+  (void)state;
+  made_model model = read_stories();
+  check_all(made_folder(&model, "stories", STILL_TENSOR_F32));
+  made_free(&model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(as_gguf),
+      cmocka_unit_test(as_folder),
+  };
+  return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
+}
