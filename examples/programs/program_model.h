@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ * The flags that choose a model and its attention, opening it, and what it will take. */
+#ifndef PROGRAM_MODEL_H
+#define PROGRAM_MODEL_H
+
+#include "program_arguments.h"
+
+#include <still/model.h>
+
+/* What the flags say. Fields at the library's default let an adapter's own value stand; keep, keep_ratio
+ * and schedule are -1 while not given. */
+typedef struct program_model_choice {
+  const char *model, *device, *adapter, *layers;
+  int threads, no_mmap, context, block;
+  int attention, chunk, budget, schedule, keep, metric, routing, window, sinks, cache_type;
+  float keep_ratio;
+  int64_t routing_seed;
+} program_model_choice;
+
+extern program_model_choice program_choice;
+extern const program_flag program_model_flags[];
+
+/* Flags that contradict each other: PROGRAM_USAGE, said on stderr. Call after program_parse. */
+int program_model_check(void);
+
+/* The path of the model: -m, else the embedded one (STILL_MODEL is -m's variable; beside the installed
+ * program, or in the source tree). NULL when there is none, said on stderr. */
+const char *program_model_path(void);
+
+/* Opens it with progress; failures are said on stderr. */
+int program_model_open(still_model **model);
+
+still_session_options program_session_options(void);
+
+/* --list-devices. */
+int program_list_devices(void);
+
+/* Bytes this process can still take: free memory and the cgroup's limit. 0 = unknown. */
+uint64_t program_available_memory(void);
+
+/* Says the library's last error on stderr; PROGRAM_FAILED. */
+int program_failure(const char *doing);
+
+#endif
