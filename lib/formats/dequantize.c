@@ -33,46 +33,40 @@ static float half_at(const uint8_t *at) {
 
 /* ---- blocks of 32 */
 
-/* The 32 values of 16 bytes, one after the other. */
-static void split_nibbles(uint8_t q[SMALL], const uint8_t *nibbles) {
-  for (int i = 0; i < 16; i++) q[i] = nibbles[i] & 15;
-  for (int i = 0; i < 16; i++) q[i + 16] = nibbles[i] >> 4;
-}
-
 static void q4_0_block(float *out, const uint8_t *block) {
   const float scale = half_at(block);
-  uint8_t q[SMALL];
-  split_nibbles(q, block + 2);
-  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)(q[i] - 8);
+  for (int i = 0; i < 16; i++) {
+    out[i] = scale * (float)((block[2 + i] & 15) - 8);
+    out[i + 16] = scale * (float)((block[2 + i] >> 4) - 8);
+  }
 }
 
 static void q4_1_block(float *out, const uint8_t *block) {
   const float scale = half_at(block), minimum = half_at(block + 2);
-  uint8_t q[SMALL];
-  split_nibbles(q, block + 4);
-  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)q[i] + minimum;
+  for (int i = 0; i < 16; i++) {
+    out[i] = scale * (float)(block[4 + i] & 15) + minimum;
+    out[i + 16] = scale * (float)(block[4 + i] >> 4) + minimum;
+  }
 }
 
-/* 32 five-bit values: their low halves in nibbles, the fifth bit of value i in bit i of four bytes before them. */
-static void split_five_bits(uint8_t q[SMALL], const uint8_t *from) {
-  uint32_t high;
-  memcpy(&high, from, sizeof high);
-  split_nibbles(q, from + 4);
-  for (int i = 0; i < SMALL; i++) q[i] |= (uint8_t)((high >> i & 1) << 4);
+/* Value i of the 32 five-bit values: its low half in nibbles, its fifth bit in bit i of `high`. */
+static int five_bits(const uint8_t *nibbles, uint32_t high, int i) {
+  const int low = i < 16 ? nibbles[i] & 15 : nibbles[i - 16] >> 4;
+  return low | (int)(high >> i & 1) << 4;
 }
 
 static void q5_0_block(float *out, const uint8_t *block) {
   const float scale = half_at(block);
-  uint8_t q[SMALL];
-  split_five_bits(q, block + 2);
-  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)(q[i] - 16);
+  uint32_t high;
+  memcpy(&high, block + 2, sizeof high);
+  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)(five_bits(block + 6, high, i) - 16);
 }
 
 static void q5_1_block(float *out, const uint8_t *block) {
   const float scale = half_at(block), minimum = half_at(block + 2);
-  uint8_t q[SMALL];
-  split_five_bits(q, block + 4);
-  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)q[i] + minimum;
+  uint32_t high;
+  memcpy(&high, block + 4, sizeof high);
+  for (int i = 0; i < SMALL; i++) out[i] = scale * (float)five_bits(block + 8, high, i) + minimum;
 }
 
 static void levels_block(float *out, const uint8_t *nibbles, float scale, const int8_t *levels) {
@@ -101,20 +95,15 @@ static void mxfp4_block(float *out, const uint8_t *block) {
 
 /* ---- blocks of 256 */
 
-/* Runs of 16 values with one scale: run r lies in bytes 32 (r / 8) + 16 (r % 2) on, in bits 2k and 2k + 1 with
- * k = r % 8 / 2. */
-static const uint8_t *run_at(const uint8_t *q, int run) {
-  return q + run / 8 * 32 + run % 2 * 16;
-}
-
+/* 16 values a scale; bits 2k, 2k + 1 of 32 bytes are the k-th 32 values of each half. */
 static void q2_k_block(float *out, const uint8_t *block) {
-  const uint8_t *scales = block;
+  const uint8_t *scales = block, *q = block + 16;
   const float d = half_at(block + 80), dmin = half_at(block + 82);
-  for (int run = 0; run < 16; run++, out += 16) {
-    const uint8_t *q = run_at(block + 16, run);
-    const int shift = run % 8 / 2 * 2;
-    const float scale = d * (float)(scales[run] & 15), minimum = dmin * (float)(scales[run] >> 4);
-    for (int i = 0; i < 16; i++) out[i] = scale * (float)(q[i] >> shift & 3) - minimum;
+  for (int i = 0; i < LARGE; i++) {
+    const int half = i / 128, shift = i % 128 / 32 * 2;
+    const uint8_t packed = scales[i / 16];
+    const float scale = d * (float)(packed & 15), minimum = dmin * (float)(packed >> 4);
+    out[i] = scale * (float)(q[32 * half + i % 32] >> shift & 3) - minimum;
   }
 }
 
@@ -124,17 +113,15 @@ static int q3_k_scale(const uint8_t *packed, int j) {
   return (low | (packed[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32;
 }
 
-/* Low bits as in Q2_K; bit r / 2 of the mask bytes says that the values of run r are not lowered by 4. */
+/* Low bits as in Q2_K; bit k of the 32 mask bytes says that the k-th 32 values are not lowered by 4. */
 static void q3_k_block(float *out, const uint8_t *block) {
+  const uint8_t *mask = block, *q = block + 32, *scales = block + 96;
   const float d = half_at(block + 108);
-  for (int run = 0; run < 16; run++, out += 16) {
-    const uint8_t *mask = block + run % 2 * 16, *q = run_at(block + 32, run);
-    const int shift = run % 8 / 2 * 2;
-    const float scale = d * (float)q3_k_scale(block + 96, run);
-    for (int i = 0; i < 16; i++) {
-      const int high = 4 - (mask[i] >> run / 2 & 1) * 4;
-      out[i] = scale * (float)((q[i] >> shift & 3) - high);
-    }
+  for (int i = 0; i < LARGE; i++) {
+    const int half = i / 128, shift = i % 128 / 32 * 2;
+    const int low = q[32 * half + i % 32] >> shift & 3;
+    const int high = mask[i % 32] >> i / 32 & 1 ? 0 : 4;
+    out[i] = d * (float)q3_k_scale(scales, i / 16) * (float)(low - high);
   }
 }
 
@@ -172,26 +159,17 @@ static void q5_k_block(float *out, const uint8_t *block) {
   scaled_and_shifted(out, block, block + 16, block + 48);
 }
 
-/* Each half of the values takes 64 low bytes and 32 high ones: value 32 k + i of it has its low bits in byte i (k
- * even) or 32 + i (k odd), low nibble for k < 2, and its high bits in bits 2k, 2k + 1 of byte i. */
-static void split_q6_k(uint8_t q[128], const uint8_t *low, const uint8_t *high) {
-  for (int i = 0; i < 32; i++) {
-    q[i] = (uint8_t)((low[i] & 15) | (high[i] & 3) << 4);
-    q[i + 32] = (uint8_t)((low[i + 32] & 15) | (high[i] >> 2 & 3) << 4);
-    q[i + 64] = (uint8_t)(low[i] >> 4 | (high[i] >> 4 & 3) << 4);
-    q[i + 96] = (uint8_t)(low[i + 32] >> 4 | high[i] >> 6 << 4);
-  }
-}
-
+/* Each half: value 32 k + i has its low bits in byte i (k even) or 32 + i (k odd), low nibble for k < 2; its high
+ * bits are bits 2k, 2k + 1 of byte i. */
 static void q6_k_block(float *out, const uint8_t *block) {
   const int8_t *scales = (const int8_t *)block + 192;
   const float d = half_at(block + 208);
-  uint8_t q[LARGE];
-  for (int half = 0; half < 2; half++)
-    split_q6_k(q + 128 * half, block + 64 * half, block + 128 + 32 * half);
-  for (int run = 0; run < 16; run++) {
-    const float scale = d * (float)scales[run];
-    for (int i = 16 * run; i < 16 * run + 16; i++) out[i] = scale * (float)(q[i] - 32);
+  for (int i = 0; i < LARGE; i++) {
+    const int half = i / 128, k = i % 128 / 32, at = i % 32;
+    const uint8_t low = block[64 * half + 32 * (k % 2) + at];
+    const uint8_t high = block[128 + 32 * half + at];
+    const int q = ((k < 2 ? low & 15 : low >> 4) | (high >> 2 * k & 3) << 4) - 32;
+    out[i] = d * (float)scales[i / 16] * (float)q;
   }
 }
 
