@@ -34,6 +34,23 @@ void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k
 }
 #endif
 
+enum { PIECE = 1 << 15 }; /* floats of a copy that one thread does at a time */
+
+static size_t piece_of(size_t first, size_t count) {
+  return count - first < PIECE ? count - first : PIECE;
+}
+
+void still_copy_floats(float *out, const float *in, size_t count) {
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < count; i += PIECE)
+    memcpy(out + i, in + i, piece_of(i, count) * sizeof *out);
+}
+
+void still_clear_floats(float *out, size_t count) {
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < count; i += PIECE) memset(out + i, 0, piece_of(i, count) * sizeof *out);
+}
+
 void still_rms_norm(float *out, const float *x, const float *weight, float eps, size_t rows,
                     size_t dim) {
   const still_kernels *kernels = still_kernels_get();

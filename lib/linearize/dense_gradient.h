@@ -13,6 +13,10 @@ void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row);
 
+/* memcpy and memset 0 of many floats, by all threads. */
+void still_copy_floats(float *out, const float *in, size_t count);
+void still_clear_floats(float *out, size_t count);
+
 void still_rms_norm(float *out, const float *x, const float *weight, float eps, size_t rows,
                     size_t dim);
 /* dx += gradient of rms_norm(x) for dout. */

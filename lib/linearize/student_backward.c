@@ -195,8 +195,8 @@ static void attention_backward(still_student *s, const still_batch *batch, size_
                                const layer_trace *trace) {
   const size_t items = batch->sequences * s->H, T = batch->tokens;
   const size_t R = s->layers[layer].projected;
-  memset(s->dprojected, 0, T * R * sizeof(float));
-  memset(s->dkv, 0, T * 2 * s->H * s->D * sizeof(float));
+  still_clear_floats(s->dprojected, T * R);
+  still_clear_floats(s->dkv, T * 2 * s->H * s->D);
   STILL_OMP(parallel for schedule(dynamic, 1))
   for (size_t i = 0; i < items; i++) head_backward(s, batch, layer, trace, i / s->H, i % s->H);
   student_reduce_head_gradients(s, layer, batch->sequences);

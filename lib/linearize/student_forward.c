@@ -197,7 +197,7 @@ void student_finish_layer(still_student *s, size_t index, layer_trace *trace, si
                           float *next) {
   const student_layer *layer = &s->layers[index];
   const size_t HD = s->H * s->D;
-  memcpy(trace->middle, trace->x, tokens * s->W * sizeof(float));
+  still_copy_floats(trace->middle, trace->x, tokens * s->W);
   still_gemm(false, true, tokens, s->W, HD, 1, trace->y, HD, layer->output, HD, 1, trace->middle,
              s->W);
   still_rms_norm(s->normed, trace->middle, layer->feed_norm, s->base->config.norm_eps, tokens,
@@ -205,7 +205,7 @@ void student_finish_layer(still_student *s, size_t index, layer_trace *trace, si
   still_gemm(false, true, tokens, 2 * s->FF, s->W, 1, s->normed, s->W, layer->gate_up, s->W, 0,
              trace->gate_up, 2 * s->FF);
   still_swiglu(s->swiglu, trace->gate_up, tokens, s->FF);
-  memcpy(next, trace->middle, tokens * s->W * sizeof(float));
+  still_copy_floats(next, trace->middle, tokens * s->W);
   still_gemm(false, true, tokens, s->W, s->FF, 1, s->swiglu, s->FF, layer->down, s->FF, 1, next,
              s->W);
 }

@@ -92,7 +92,7 @@ still_status still_student_transfer(still_student *s, const still_batch *batch, 
     if (is_compared(s, i))
       STILL_TRY(transfer_layer(s, batch, i, trace, gradients, scale, &errors[i]));
     student_finish_layer(s, i, trace, batch->tokens, s->x);
-    memcpy(trace->x, s->x, batch->tokens * s->W * sizeof(float));
+    still_copy_floats(trace->x, s->x, batch->tokens * s->W);
   }
   return STILL_OK;
 }
@@ -140,7 +140,7 @@ static double cross_entropy(still_student *s, const still_batch *batch, bool gra
   int32_t list[MOST_LOGIT_ROWS];
   size_t rows = 0;
   double loss = 0;
-  if (gradients) memset(s->dnormed, 0, batch->tokens * s->W * sizeof(float));
+  if (gradients) still_clear_floats(s->dnormed, batch->tokens * s->W);
   for (size_t t = 0; t < batch->tokens; t++) {
     if (!(batch->weight[t] > 0) || batch->target[t] < 0) continue;
     *weight += batch->weight[t];
@@ -158,7 +158,7 @@ still_status still_student_loss(still_student *s, const still_batch *batch, bool
   STILL_TRY(walk_up(s, batch));
   *loss += cross_entropy(s, batch, gradients, scale, weight);
   if (!gradients) return STILL_OK;
-  memset(s->dx, 0, batch->tokens * s->W * sizeof(float));
+  still_clear_floats(s->dx, batch->tokens * s->W);
   still_rms_norm_backward(s->dx, s->dnormed, s->x, s->output_norm, s->base->config.norm_eps,
                           batch->tokens, s->W);
   for (size_t i = s->L; i-- > 0;) student_layer_backward(s, batch, i, &s->traces[i]);
