@@ -71,6 +71,7 @@ still_status still_forward_open(still_forward *forward) {
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (floats[i])
       STILL_TRY(backend->ops->buffer_create(backend, floats[i], &forward->activations[i]));
+  if (still_forward_needs_host(forward)) STILL_TRY(still_forward_open_mirrors(forward, floats));
   return STILL_ALLOC(&forward->rows, ROWS * widest_row(forward->model), "rows of activations");
 }
 
@@ -78,6 +79,7 @@ void still_forward_close(still_forward *forward) {
   still_backend *backend = forward->backend;
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (forward->activations[i]) backend->ops->buffer_destroy(backend, forward->activations[i]);
+  still_forward_close_mirrors(forward);
   still_free(forward->rows);
   still_free(forward->scores);
 }
@@ -110,18 +112,25 @@ static pass begin(still_forward *forward, size_t n, int64_t first) {
                 .first = first};
 }
 
+static still_status multiply(const pass *p, still_activation out, const still_placed *placed,
+                             uint64_t rows, still_activation in, uint64_t columns, int accumulate) {
+  if (placed->on_host)
+    return still_host_matmul(p->forward, out, placed, rows, in, columns, p->n, accumulate);
+  return p->ops->matmul(p->backend, p->act[out], placed->weight, p->act[in], p->n, accumulate);
+}
+
 /* out (n x rows) = or += in W^T, plus the LoRA pair beside W: scale (in A^T) B^T. */
 static still_status linear(const pass *p, const still_placed_layer *layer, still_linear which,
                            still_activation out, still_activation in, int accumulate) {
   const still_placed_lora *lora = &layer->lora[which];
-  STILL_TRY(p->ops->matmul(p->backend, p->act[out], layer->linear[which].weight, p->act[in], p->n,
-                           accumulate));
-  if (!lora->a.weight) return STILL_OK;
-  still_buffer *low = p->act[STILL_ACT_LOW];
-  const size_t rank = (size_t)lora->rank;
-  STILL_TRY(p->ops->matmul(p->backend, low, lora->a.weight, p->act[in], p->n, 0));
-  STILL_TRY(p->ops->scale(p->backend, low, lora->scale, p->n * rank));
-  return p->ops->matmul(p->backend, p->act[out], lora->b.weight, low, p->n, 1);
+  const uint64_t rank = (uint64_t)lora->rank;
+  uint64_t rows, columns;
+  still_linear_shape(p->config, which, &rows, &columns);
+  STILL_TRY(multiply(p, out, &layer->linear[which], rows, in, columns, accumulate));
+  if (!rank) return STILL_OK;
+  STILL_TRY(multiply(p, STILL_ACT_LOW, &lora->a, rank, in, columns, 0));
+  STILL_TRY(p->ops->scale(p->backend, p->act[STILL_ACT_LOW], lora->scale, p->n * rank));
+  return multiply(p, out, &lora->b, rows, STILL_ACT_LOW, rank, 1);
 }
 
 static still_status norm(const pass *p, still_activation out, still_activation in,
@@ -172,6 +181,14 @@ static still_status keep_raw(const pass *p) {
                            p->kv_heads * p->dim);
 }
 
+static still_status attend_on_device(const pass *p, still_session_layer *session, bool raw) {
+  return p->ops->attention(p->backend, session->cache, p->act[STILL_ACT_ATTENDED],
+                           p->act[STILL_ACT_Q], p->act[STILL_ACT_K], p->act[STILL_ACT_V],
+                           session->uses_gate ? p->act[STILL_ACT_GATE] : NULL,
+                           raw ? p->act[STILL_ACT_Q_RAW] : NULL,
+                           raw ? p->act[STILL_ACT_K_RAW] : NULL, p->n, p->forward->scores);
+}
+
 static still_status attend(const pass *p, int index) {
   still_forward *forward = p->forward;
   still_session_layer *session = &forward->layers[index];
@@ -179,11 +196,8 @@ static still_status attend(const pass *p, int index) {
   if (raw) STILL_TRY(keep_raw(p));
   STILL_TRY(rotate(p, STILL_ACT_Q, p->heads));
   STILL_TRY(rotate(p, STILL_ACT_K, p->kv_heads));
-  STILL_TRY(p->ops->attention(p->backend, session->cache, p->act[STILL_ACT_ATTENDED],
-                              p->act[STILL_ACT_Q], p->act[STILL_ACT_K], p->act[STILL_ACT_V],
-                              session->uses_gate ? p->act[STILL_ACT_GATE] : NULL,
-                              raw ? p->act[STILL_ACT_Q_RAW] : NULL,
-                              raw ? p->act[STILL_ACT_K_RAW] : NULL, p->n, forward->scores));
+  STILL_TRY(session->on_host ? still_host_attention(forward, session, p->n)
+                             : attend_on_device(p, session, raw));
   if (forward->scores) forward->record(forward->user, index, forward->scores, p->n);
   return STILL_OK;
 }
@@ -240,13 +254,19 @@ static still_status check_output(const pass *p, int layer) {
   return can_look(p) || last ? check_rows(p, STILL_ACT_X, p->width, layer) : STILL_OK;
 }
 
+static still_status embed(const pass *p, const still_token *ids) {
+  const still_placed *embedding = &p->forward->model->embedding;
+  if (embedding->on_host) return still_host_embed(p->forward, STILL_ACT_X, embedding, ids, p->n);
+  return p->ops->embed(p->backend, p->act[STILL_ACT_X], embedding->weight, ids, p->n);
+}
+
 /* ---- the model ---------------------------------------------------------------------------------- */
 
 still_status still_forward_block(still_forward *forward, const still_token *ids, size_t n,
                                  int64_t first) {
   const still_model *model = forward->model;
   const pass pass_ = begin(forward, n, first), *p = &pass_;
-  STILL_TRY(p->ops->embed(p->backend, p->act[STILL_ACT_X], model->embedding.weight, ids, n));
+  STILL_TRY(embed(p, ids));
   for (int i = 0; i < p->config->layers; i++) {
     const still_placed_layer *layer = &model->layers[i];
     STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, n, p->width));
@@ -270,8 +290,7 @@ still_status still_forward_logits(still_forward *forward, size_t row, size_t cou
   STILL_TRY(p->ops->copy_rows(p->backend, p->act[STILL_ACT_LAST], p->act[STILL_ACT_X], row, count,
                               p->width));
   STILL_TRY(norm(p, STILL_ACT_LAST, STILL_ACT_LAST, &model->output_norm, count, p->width));
-  STILL_TRY(p->ops->matmul(p->backend, p->act[STILL_ACT_LOGITS], model->output.weight,
-                           p->act[STILL_ACT_LAST], count, 0));
+  STILL_TRY(multiply(p, STILL_ACT_LOGITS, &model->output, vocabulary, STILL_ACT_LAST, p->width, 0));
   STILL_TRY(
       p->ops->buffer_read(p->backend, p->act[STILL_ACT_LOGITS], 0, logits, count * vocabulary));
   for (size_t i = 0; i < count; i++)

@@ -42,8 +42,11 @@ typedef struct still_forward {
   still_session_layer *layers;
   size_t block;                                 /* the most tokens of a call */
   still_buffer *activations[STILL_ACTIVATIONS]; /* NULL: not needed */
-  float *rows;                                  /* host copy of some rows, to be looked at */
-  float *scores;                                /* (H, block) while recording, else NULL */
+  still_buffer
+      *mirrors[STILL_ACTIVATIONS]; /* on the host, where something has to be computed there */
+  float *staging;                  /* between the two, as long as the longest */
+  float *rows;                     /* host copy of some rows, to be looked at */
+  float *scores;                   /* (H, block) while recording, else NULL */
   void (*record)(void *user, int layer, const float *scores, size_t n);
   /* Called between layers: stops the forward where it is not 0. */
   still_status (*between)(void *user, int layer, size_t n);
@@ -69,5 +72,17 @@ still_status still_forward_block(still_forward *forward, const still_token *ids,
  * count <= STILL_LOGIT_ROWS. */
 still_status still_forward_logits(still_forward *forward, size_t row, size_t count, int64_t first,
                                   float *logits);
+
+/* forward_host.c: what the device has refused is computed on the host, activations going there and back. */
+bool still_forward_needs_host(const still_forward *forward);
+still_status still_forward_open_mirrors(still_forward *forward,
+                                        const size_t floats[STILL_ACTIVATIONS]);
+void still_forward_close_mirrors(still_forward *forward);
+still_status still_host_embed(still_forward *forward, still_activation out,
+                              const still_placed *placed, const still_token *ids, size_t n);
+still_status still_host_matmul(still_forward *forward, still_activation out,
+                               const still_placed *placed, size_t rows, still_activation in,
+                               size_t columns, size_t n, int accumulate);
+still_status still_host_attention(still_forward *forward, still_session_layer *layer, size_t n);
 
 #endif
