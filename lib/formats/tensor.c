@@ -130,7 +130,7 @@ static int compare_spans(const void *a, const void *b) {
 }
 
 still_status still_tensor_spans_check(still_tensor_span *spans, size_t count, bool may_leave_gaps) {
-  qsort(spans, count, sizeof *spans, compare_spans);
+  if (count) qsort(spans, count, sizeof *spans, compare_spans); /* qsort takes no NULL */
   uint64_t covered = 0;
   for (size_t i = 0; i < count; i++) {
     if (spans[i].begin < covered)
