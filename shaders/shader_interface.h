@@ -20,8 +20,9 @@
 /* Invocations of a workgroup, in all shaders; rows of a tile of queries and of a tile of keys. */
 #define STILL_GROUP 128
 #define STILL_TILE 64
-/* Parts that the decode step cuts the kept tokens of a head into; the near tokens and the linear state add one each. */
-#define STILL_DECODE_PARTS 4
+/* Decode: logits that one workgroup holds at a time; workgroups that share the columns of a head's linear state. */
+#define STILL_DECODE_ROWS 256
+#define STILL_DECODE_LINEAR 4
 /* Rows of activations that one run of matvec multiplies at most. */
 #define STILL_MATVEC_ROWS 4
 
@@ -39,7 +40,8 @@ STILL_PUSH(attention) {
   STILL_UINT lower, sinks;             /* see softmax_branch.comp */
   STILL_UINT metric, seed_low, seed_high;
   STILL_UINT flags;
-  float scale; /* 1 / sqrt(D) */
+  STILL_UINT kept_parts, near_parts; /* decode: how many workgroups share a head's keys */
+  float scale;                       /* 1 / sqrt(D) */
 };
 #define STILL_FLAG_LINEAR 1u /* there is a linear branch */
 #define STILL_FLAG_GATE 2u   /* there is a gate */

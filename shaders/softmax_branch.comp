@@ -24,9 +24,9 @@ shared vec4 p[STILL_TILE * A_ROW];  // [key][query]: logits, then weights
 shared float part[2 * STILL_TILE], row_max[STILL_TILE], row_total[STILL_TILE],
     row_scale[STILL_TILE];
 
-// p = scale q k^T for 64 keys from row `key0` of a head's keys; `end` rows exist.
+// p = scale q k^T for keys key0 .. key0+63 of a head; key `from` lies in row rows0, and keys from .. end-1 exist.
 #define LOGITS(name, keys)                                                                         \
-  void name(uint tid, uint head, uint t0, uint rows0, uint key0, uint end) {                       \
+  void name(uint tid, uint head, uint t0, uint rows0, uint key0, uint from, uint end) {            \
     uint ty = tid / 16, tx = tid % 16, last = push.start + push.count;                             \
     vec4 s[8];                                                                                     \
     for (uint i = 0; i < 8; i++) s[i] = vec4(0);                                                   \
@@ -37,7 +37,8 @@ shared float part[2 * STILL_TILE], row_max[STILL_TILE], row_total[STILL_TILE],
         vec4 x =                                                                                   \
             inside ? q[((push.row0 + t - push.start) * push.heads + head) * D4 + c] : vec4(0);     \
         put_a(r, i / STILL_TILE * 4, x * push.scale);                                              \
-        x = key0 + r < end && c < D4 ? vec4(keys[(rows0 + key0 + r) * D4 + c]) : vec4(0);          \
+        inside = key0 + r >= from && key0 + r < end && c < D4;                                     \
+        x = inside ? vec4(keys[(rows0 + key0 + r - from) * D4 + c]) : vec4(0);                     \
         for (uint n = 0; n < 4; n++)                                                               \
           slices[K_SLICE + (i / STILL_TILE * 4 + n) * A_ROW + r / 4][r % 4] = x[n];                \
       }                                                                                            \
@@ -61,12 +62,13 @@ shared float part[2 * STILL_TILE], row_max[STILL_TILE], row_total[STILL_TILE],
 
 // acc += p V for the same keys.
 #define VALUES(name, values)                                                                       \
-  void name(uint tid, uint rows0, uint key0, uint end) {                                           \
+  void name(uint tid, uint rows0, uint key0, uint from, uint end) {                                \
     uint ty = tid / 16, tx = tid % 16;                                                             \
     for (uint k0 = 0; k0 < STILL_TILE; k0 += SLICE) {                                              \
       for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {                                    \
         uint key = key0 + k0 + i / B_ROW, c = i % B_ROW;                                           \
-        slices[i] = key < end && c < D4 ? vec4(values[(rows0 + key) * D4 + c]) : vec4(0);          \
+        bool inside = key >= from && key < end && c < D4;                                          \
+        slices[i] = inside ? vec4(values[(rows0 + key - from) * D4 + c]) : vec4(0);                \
       }                                                                                            \
       barrier();                                                                                   \
       for (uint k = 0; k < SLICE; k++)                                                             \
@@ -152,17 +154,17 @@ void main() {
   barrier();
   uint rows0 = route_head(head) * push.kept_rows, end = kept_visible(t_last), mine = kept_visible(t);
   for (uint key0 = 0; key0 < end; key0 += STILL_TILE) {
-    kept_logits(tid, head, t0, rows0, key0, end);
+    kept_logits(tid, head, t0, rows0, key0, 0, end);
     weigh(tid, 0, inside_tile(mine, key0));
-    kept_values(tid, rows0, key0, end);
+    kept_values(tid, rows0, key0, 0, end);
   }
+  // Tiles of near keys lie at multiples of 64 positions, so that sums do not depend on how the input was split.
   rows0 = kv_head(head) * push.rows;
-  end = t_last + 1 - push.base;
-  uint begin = near_begin(t) - push.base;
-  for (uint key0 = near_begin(t_first) - push.base; key0 < end; key0 += STILL_TILE) {
-    near_logits(tid, head, t0, rows0, key0, end);
-    weigh(tid, inside_tile(begin, key0), inside_tile(t + 1 - push.base, key0));
-    near_values(tid, rows0, key0, end);
+  end = t_last + 1;
+  for (uint key0 = near_begin(t_first) / STILL_TILE * STILL_TILE; key0 < end; key0 += STILL_TILE) {
+    near_logits(tid, head, t0, rows0, key0, push.base, end);
+    weigh(tid, inside_tile(near_begin(t), key0), inside_tile(t + 1, key0));
+    near_values(tid, rows0, key0, push.base, end);
   }
   merge(tid, head, t0);
 }

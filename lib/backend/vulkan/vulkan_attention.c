@@ -71,12 +71,29 @@ static attention_push shape_of(const still_attention_plan *plan) {
       .scale = 1 / sqrtf((float)o->head_dim)};
 }
 
-/* Rows of the kept cache that `tokens` tokens need. */
+/* Rows of a growing array that needs `needed`: half as much again until they fit, a function of the length alone. */
+static uint32_t grown(uint32_t at_first, uint32_t needed) {
+  uint32_t rows = at_first;
+  while (rows < needed) rows += rows / 2 + 32;
+  return rows;
+}
+
+/* Rows of each head once the sequence is `tokens` long. */
+static uint32_t near_rows_for(const still_attention_plan *plan, int64_t tokens) {
+  const still_attention_options *o = &plan->options;
+  if (o->kind == STILL_ATTENTION_FULL) return grown((uint32_t)o->context, (uint32_t)tokens);
+  return 2 * (uint32_t)(o->kind == STILL_ATTENTION_STILL ? o->chunk : o->window);
+}
+
+static uint32_t kept_after(const still_attention_plan *plan, int64_t tokens) {
+  return (uint32_t)still_kept_after(plan, still_routed_chunks(plan, tokens));
+}
+
 static uint32_t kept_rows_for(const still_attention_plan *plan, int64_t tokens) {
   if (plan->options.kind == STILL_ATTENTION_SWA) return (uint32_t)plan->options.sinks;
   if (plan->options.kind != STILL_ATTENTION_STILL) return 0;
   if (plan->most_kept >= 0) return (uint32_t)plan->most_kept;
-  return (uint32_t)still_kept_after(plan, still_routed_chunks(plan, tokens));
+  return grown(kept_after(plan, plan->options.context), kept_after(plan, tokens));
 }
 
 static still_status create_map(still_vulkan *vulkan, still_vulkan_buffer *buffer, const float *map,
@@ -86,11 +103,16 @@ static still_status create_map(still_vulkan *vulkan, still_vulkan_buffer *buffer
   return still_vulkan_write(vulkan, buffer, 0, map, bytes);
 }
 
-/* Buffers of at least 16 bytes stand for arrays of no rows, so that every binding has one. */
+/* At least 16 bytes stand for an array of no rows, so that every binding has a buffer. */
+static uint64_t bytes_of(uint64_t heads, uint64_t rows, uint64_t row_bytes) {
+  const uint64_t bytes = (heads * rows * row_bytes + 15) / 16 * 16;
+  return bytes ? bytes : 16;
+}
+
 static still_status create_rows(still_vulkan *vulkan, still_vulkan_buffer *buffer, size_t heads,
                                 size_t rows, size_t row_bytes) {
-  const size_t bytes = heads * rows * row_bytes;
-  return still_vulkan_buffer_create(vulkan, buffer, bytes ? bytes : 16, STILL_VULKAN_DEVICE);
+  return still_vulkan_buffer_create(vulkan, buffer, bytes_of(heads, rows, row_bytes),
+                                    STILL_VULKAN_DEVICE);
 }
 
 static still_status create_buffers(still_vulkan_attention *attention) {
@@ -124,9 +146,7 @@ still_status still_vulkan_attention_create(still_vulkan_attention **out, still_v
   attention->f16 = plan->options.cache_type == STILL_F16;
   attention->shape = shape_of(plan);
   attention->shape.kept_rows = kept_rows_for(plan, plan->options.context);
-  attention->near_rows = plan->options.kind == STILL_ATTENTION_FULL
-                             ? (uint32_t)plan->options.context
-                             : 2 * attention->shape.chunk;
+  attention->near_rows = near_rows_for(plan, plan->options.context);
   still_status status = create_buffers(attention);
   if (!status) status = still_vulkan_attention_reset(attention);
   if (status) {
@@ -192,19 +212,19 @@ static still_status grow(still_vulkan *vulkan, growing *arrays, size_t count, ui
 still_status still_vulkan_attention_reserve(still_vulkan_attention *attention, int64_t tokens) {
   attention_push *shape = &attention->shape;
   const size_t row = (size_t)attention->plan->options.head_dim * still_vulkan_element(attention);
-  if (shape->lower == STILL_LOWER_ALL && tokens > attention->near_rows) {
+  const uint32_t near = near_rows_for(attention->plan, tokens);
+  const uint32_t kept = kept_rows_for(attention->plan, tokens);
+  if (near > attention->near_rows) {
     growing arrays[] = {{.buffer = &attention->near_k, .heads = shape->kv_heads, .row_bytes = row},
                         {.buffer = &attention->near_v, .heads = shape->kv_heads, .row_bytes = row}};
-    return grow(attention->vulkan, arrays, 2, &attention->near_rows,
-                (uint32_t)(tokens + tokens / 2));
+    STILL_TRY(grow(attention->vulkan, arrays, 2, &attention->near_rows, near));
   }
-  const uint32_t kept = kept_rows_for(attention->plan, tokens);
   if (kept <= shape->kept_rows) return STILL_OK;
   growing arrays[] = {
       {.buffer = &attention->kept_k, .heads = shape->route_heads, .row_bytes = row},
       {.buffer = &attention->kept_v, .heads = shape->route_heads, .row_bytes = row},
       {.buffer = &attention->kept_positions, .heads = shape->route_heads, .row_bytes = 4}};
-  return grow(attention->vulkan, arrays, 3, &shape->kept_rows, kept + kept / 2);
+  return grow(attention->vulkan, arrays, 3, &shape->kept_rows, kept);
 }
 
 /* ---- forward ------------------------------------------------------------------------------------------------ */
@@ -232,6 +252,11 @@ still_status still_vulkan_attention_forward(still_vulkan_attention *attention,
     return still_fail(STILL_ERROR_UNSUPPORTED, "attention of kind '%s' has no routing scores",
                       still_attention_kind_name(attention->plan->options.kind));
   STILL_TRY(still_vulkan_attention_reserve(attention, attention->tokens + (int64_t)n));
+  if (n == 1 && !scores && still_vulkan_can_decode(attention)) {
+    STILL_TRY(still_vulkan_decode(attention, rows, 0));
+    attention->tokens++;
+    return STILL_OK;
+  }
   for (size_t done = 0; done < n;) {
     const uint32_t most = still_vulkan_block_tokens(attention);
     /* Blocks end where chunks end, so that all but the first begin with a whole one. */
@@ -250,17 +275,17 @@ still_status still_vulkan_attention_forward(still_vulkan_attention *attention,
 
 /* ---- usage -------------------------------------------------------------------------------------------------- */
 
-/* What create_buffers takes for the sequence, with capacities for `tokens` tokens. */
+/* What create_buffers takes for the sequence. */
 uint64_t still_vulkan_attention_bytes_at(const still_attention_plan *plan, int64_t tokens) {
   const attention_push s = shape_of(plan);
   const uint64_t dim = (uint64_t)plan->options.head_dim;
   const uint64_t row = dim * (plan->options.cache_type == STILL_F16 ? 2 : 4);
-  const int64_t most = tokens > plan->options.context ? tokens + tokens / 2 : plan->options.context;
-  const uint64_t near = s.lower == STILL_LOWER_ALL ? (uint64_t)most : 2 * s.chunk;
-  const uint64_t kept = kept_rows_for(plan, most);
-  uint64_t bytes = 2 * s.kv_heads * near * row + 2 * s.route_heads * kept * row;
-  if (s.lower == STILL_LOWER_CHUNK) bytes += 4 * (s.heads * near + s.route_heads * kept);
-  if (plan->features) bytes += 4 * s.heads * 2 * dim * (dim + 1);
+  const int64_t most = tokens > plan->options.context ? tokens : plan->options.context;
+  const uint64_t near = near_rows_for(plan, most), kept = kept_rows_for(plan, most);
+  uint64_t bytes = 2 * bytes_of(s.kv_heads, near, row) + 2 * bytes_of(s.route_heads, kept, row);
+  if (s.lower == STILL_LOWER_CHUNK)
+    bytes += bytes_of(s.heads, near, 4) + bytes_of(s.route_heads, kept, 4);
+  if (plan->features) bytes += bytes_of(s.heads, 2 * dim, 4 * (dim + 1));
   return bytes;
 }
 

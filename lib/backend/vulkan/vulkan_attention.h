@@ -85,6 +85,10 @@ still_status still_vulkan_attention_reserve(still_vulkan_attention *attention, i
 still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
                                         const still_vulkan_rows *rows, uint32_t row0,
                                         uint32_t count);
+/* vulkan_attention_decode.c: one token, where it can be done without a block. */
+bool still_vulkan_can_decode(const still_vulkan_attention *attention);
+still_status still_vulkan_decode(still_vulkan_attention *attention, const still_vulkan_rows *rows,
+                                 uint32_t row0);
 /* The most tokens that one block may have now. */
 uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention);
 

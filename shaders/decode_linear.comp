@@ -1,0 +1,84 @@
+#version 450
+#extension GL_GOOGLE_include_directive : require
+// SPDX-License-Identifier: MIT
+// One new token: phi(q) . S and phi(q) . z of a head, for a quarter of the columns of S.
+// Groups: x = quarter, y = head.
+#include "shader_common.glsl"
+#include "attention_common.glsl"
+#include "group_reduce.glsl"
+layout(set = 0, binding = 0) readonly buffer b0 { vec4 q[]; };      // (1, H D)
+layout(set = 0, binding = 1) readonly buffer b1 { vec4 map[]; };    // A (H, D, D)
+layout(set = 0, binding = 2) readonly buffer b2 { vec4 state[]; };  // (H, F D + F)
+layout(set = 0, binding = 2) readonly buffer b2_floats { float state_floats[]; };
+layout(set = 0, binding = 3) writeonly buffer b3 { vec4 linear[]; };  // (H, D), then (H)
+layout(set = 0, binding = 3) writeonly buffer b3_floats { float linear_floats[]; };
+
+const uint LANES = STILL_GROUP / D4;
+shared vec4 query[D4];
+shared vec4 u[D4];
+shared float phi[F];
+shared vec4 lanes[STILL_GROUP];
+
+// u = x A, all columns: lanes share the sum over d.
+void project(uint tid, uint head) {
+  uint column = tid % D4, lane = tid / D4;
+  vec4 sum = vec4(0);
+  if (lane < LANES)
+    for (uint d = lane; d < D; d += LANES) sum += query[d / 4][d % 4] * map[(head * D + d) * D4 + column];
+  lanes[tid] = sum;
+  barrier();
+  if (lane == 0) {
+    for (uint l = 1; l < LANES; l++) sum += lanes[l * D4 + column];
+    u[column] = sum;
+  }
+  barrier();
+}
+
+void main() {
+  uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
+  float squares = 0, norm = 0, most_a = MINUS_INFINITY, most_b = MINUS_INFINITY, sum_a = 0, sum_b = 0;
+  for (uint c = tid; c < D4; c += STILL_GROUP) {
+    vec4 x = q[(push.row0 * push.heads + head) * D4 + c];
+    query[c] = x;
+    norm += dot(x, x);
+  }
+  norm = group_sum(tid, norm);
+  project(tid, head);
+  for (uint c = tid; c < D4; c += STILL_GROUP) squares += dot(u[c], u[c]);
+  squares = group_sum(tid, squares);
+  float scale = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(norm) / max(sqrt(squares), TINY) : 1.0;
+  for (uint d = tid; d < D; d += STILL_GROUP) {
+    float x = scale * u[d / 4][d % 4];
+    most_a = max(most_a, x);
+    most_b = max(most_b, -x);
+  }
+  most_a = group_max(tid, most_a);
+  most_b = group_max(tid, most_b);
+  for (uint d = tid; d < D; d += STILL_GROUP) {
+    float x = scale * u[d / 4][d % 4];
+    sum_a += exp(x - most_a);
+    sum_b += exp(-x - most_b);
+  }
+  sum_a = group_sum(tid, sum_a);
+  sum_b = group_sum(tid, sum_b);
+  for (uint d = tid; d < D; d += STILL_GROUP) {
+    float x = scale * u[d / 4][d % 4];
+    phi[d] = max(exp(x - most_a) / sum_a, TINY);
+    phi[D + d] = max(exp(-x - most_b) / sum_b, TINY);
+  }
+  barrier();
+  uint first = head * (F * D4 + F4), width = (D4 + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
+  uint column = gl_WorkGroupID.x * width + tid % width, lane = tid / width, count = STILL_GROUP / width;
+  vec4 sum = vec4(0);
+  if (lane < count && column < D4)
+    for (uint f = lane; f < F; f += count) sum += phi[f] * state[first + f * D4 + column];
+  lanes[tid] = sum;
+  float weight = 0;
+  for (uint f = tid; f < F; f += STILL_GROUP) weight += phi[f] * state_floats[4 * (first + F * D4) + f];
+  weight = group_sum(tid, weight);
+  if (lane == 0 && column < D4) {
+    for (uint l = 1; l < count; l++) sum += lanes[l * width + tid % width];
+    linear[head * D4 + column] = sum;
+  }
+  if (tid == 0 && gl_WorkGroupID.x == 0) linear_floats[4 * push.heads * D4 + head] = weight;
+}
