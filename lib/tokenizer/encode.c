@@ -61,8 +61,12 @@ static still_status encode_bytes(void *user, const char *word, size_t bytes) {
     }
   }
   STILL_TRY(word_of_at_least(e, bytes));
-  for (size_t i = 0; i < bytes; i++) e->word[i] = (uint32_t)t->byte_tokens[(uint8_t)word[i]];
-  return merge_and_emit(e, bytes);
+  size_t count = 0; /* a byte without a token is dropped, as Hugging Face does it */
+  for (size_t i = 0; i < bytes; i++) {
+    const still_token id = t->byte_tokens[(uint8_t)word[i]];
+    if (id >= 0) e->word[count++] = (uint32_t)id;
+  }
+  return merge_and_emit(e, count);
 }
 
 /* ---- SentencePiece */
