@@ -48,7 +48,7 @@ static void set_up(setting *s, still_attention_kind kind, still_feature_map map,
                                    .longest = 80,
                                    .most = TOKENS,
                                    .sequences = SEQUENCES,
-                                   .threads = 2,
+                                   .threads = 1,
                                    .seed = 9};
   options.attention.chunk = 8, options.attention.window = 10;
   options.attention.schedule = STILL_SCHEDULE_FIXED, options.attention.keep = 2;

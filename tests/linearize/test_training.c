@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ * still_train and its data on the embedded model: resuming is exact, stage 1 lowers the error, bad input is
+ * refused with a sentence. Argument: needle's folder. */
+#include "harness/check.h"
+
+#include "formats/safetensors.h"
+#include "model/adapter.h"
+
+#include <still/linearize.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static still_model *model;
+
+static const char *rows_file(void) {
+  static char text[32768];
+  size_t at = 0;
+  for (int row = 0; row < 24; row++) {
+    at += (size_t)snprintf(text + at, sizeof text - at, "{\"ids\": [2046");
+    for (int i = 0; i < 30 + row; i++)
+      at += (size_t)snprintf(text + at, sizeof text - at, ", %d", 300 + (row * 7 + i * i) % 900);
+    at += (size_t)snprintf(text + at, sizeof text - at, "]}\n");
+  }
+  return check_file("rows.jsonl", text, at);
+}
+
+static still_training_data *open_rows(void) {
+  const char *path = rows_file();
+  still_training_data_options options = STILL_TRAINING_DATA_OPTIONS_INIT;
+  still_training_data *data;
+  options.length = 64, options.validation = 0.1f;
+  check_ok(still_training_data_open(&data, still_model_tokenizer(model), &path, 1, &options));
+  return data;
+}
+
+static still_training_options small_options(const char *output) {
+  still_training_options options = STILL_TRAINING_OPTIONS_INIT;
+  options.output = output;
+  options.attention.chunk = 8, options.attention.budget = 20;
+  options.batch = 2, options.steps = 6, options.validate_every = 2, options.threads = 1;
+  return options;
+}
+
+/* All tensors of two files, bit for bit. */
+static void same_tensors(const char *path_a, const char *path_b) {
+  still_safetensors *a, *b;
+  check_ok(still_safetensors_open(&a, path_a, false));
+  check_ok(still_safetensors_open(&b, path_b, false));
+  assert_int_equal(still_safetensors_count(a), still_safetensors_count(b));
+  for (size_t i = 0; i < still_safetensors_count(a); i++) {
+    const still_tensor *x = still_safetensors_tensor(a, i);
+    const still_tensor *y = still_safetensors_find(b, x->name);
+    assert_non_null(y);
+    assert_int_equal(x->bytes, y->bytes);
+    if (memcmp(x->data, y->data, x->bytes)) fail_msg("%s differs", x->name);
+  }
+  still_safetensors_close(a), still_safetensors_close(b);
+}
+
+/* bugs.md row 91: optimizer, schedule, order of rows and progress come back as they were. */
+static void resumed_equals_unbroken(still_stage stage) {
+  still_training_data *data = open_rows();
+  char whole[512], parts[512];
+  snprintf(whole, sizeof whole, "%s", check_path("whole.state"));
+  snprintf(parts, sizeof parts, "%s", check_path("parts.state"));
+  still_training_options options = small_options(check_path("out.safetensors"));
+  options.stage = stage, options.state = whole;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.state = parts, options.steps = 3;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.steps = 6, options.resume = 1;
+  still_training_result result = {0};
+  check_ok(still_train(model, data, &options, NULL, NULL, &result));
+  assert_int_equal(result.steps, 6);
+  same_tensors(whole, parts);
+  still_training_data_destroy(data);
+}
+static void resume_transfer(void **state) {
+  (void)state;
+  resumed_equals_unbroken(STILL_STAGE_ATTENTION_TRANSFER);
+}
+static void resume_low_rank(void **state) {
+  (void)state;
+  resumed_equals_unbroken(STILL_STAGE_LOW_RANK);
+}
+
+static void transfer_lowers_the_error(void **state) {
+  (void)state;
+  still_layer_error errors[8];
+  still_training_data *data = open_rows();
+  still_training_options options = small_options(check_path("transfer.safetensors"));
+  options.steps = 40, options.validate_every = 20;
+  still_training_result result = {.layer_errors = errors};
+  check_ok(still_train(model, data, &options, NULL, NULL, &result));
+  assert_int_equal(result.layers, 8);
+  if (!(result.validation_best < 0.85 * result.validation_before))
+    fail_msg("error %g before, %g after", result.validation_before, result.validation_best);
+  int better = 0;
+  for (int i = 0; i < 8; i++) better += errors[i].after < errors[i].before;
+  assert_true(better >= 7);
+  still_training_data_destroy(data);
+}
+
+/* Stops after the second step; state and adapter are there, and the next run goes on. */
+static int stop_at_two(void *user, const still_training_report *report) {
+  (void)user;
+  return report->step == 2;
+}
+static void stopped_run_keeps_its_work(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  still_training_options options = small_options(check_path("stopped.safetensors"));
+  options.state = check_path("stopped.state"), options.metrics = check_path("stopped.csv");
+  options.curve = check_path("stopped.svg");
+  check_fails(still_train(model, data, &options, stop_at_two, NULL, NULL), STILL_ERROR_CANCELLED,
+              "stopped after step 2 of 6");
+  still_adapter *adapter;
+  check_ok(still_adapter_read(&adapter, options.output, &still_model_get_weights(model)->config));
+  still_adapter_destroy(adapter);
+  options.resume = 1;
+  still_training_result result = {0};
+  check_ok(still_train(model, data, &options, NULL, NULL, &result));
+  assert_int_equal(result.steps, 6);
+  char *text = check_read(options.metrics, NULL);
+  int lines = 0;
+  for (char *at = text; (at = strchr(at, '\n')); at++) lines++;
+  assert_int_equal(lines, 7); /* the heading and six steps, none twice */
+  free(text);
+  text = check_read(options.curve, NULL);
+  assert_non_null(strstr(text, "<svg"));
+  free(text);
+  still_training_data_destroy(data);
+}
+
+static void bad_training_is_refused(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  still_training_options options = small_options("/no/such/folder/out.safetensors");
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FILE, "/no/such");
+  options = small_options(check_path("x.safetensors"));
+  options.attention.budget = 9;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_ARGUMENT, "budget");
+  options = small_options(check_path("x.safetensors"));
+  options.steps = 0;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_ARGUMENT, "steps");
+  options = small_options(check_path("x.safetensors"));
+  options.attention.kind = STILL_ATTENTION_SWA;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "nothing to train");
+  still_training_data_destroy(data);
+}
+
+static void other_base_model_is_refused(void **state) {
+  (void)state;
+  const still_model_config *config = &still_model_get_weights(model)->config;
+  const char *path = check_path("other.safetensors");
+  still_training_data *data = open_rows();
+  still_adapter *adapter;
+  check_ok(still_adapter_create(&adapter, config));
+  adapter->has_attention = true, adapter->base_hash = 5;
+  check_ok(still_adapter_write(adapter, path, config, STILL_TENSOR_F32));
+  still_adapter_destroy(adapter);
+  still_training_options options = small_options(check_path("x.safetensors"));
+  options.adapter = path, options.stage = STILL_STAGE_LOW_RANK;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FORMAT,
+              "another base model");
+  still_training_data_destroy(data);
+}
+
+/* A state of another stage changes nothing and says so. */
+static void other_state_is_refused(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  still_training_options options = small_options(check_path("s.safetensors"));
+  options.state = check_path("s.state"), options.steps = 1;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.resume = 1, options.stage = STILL_STAGE_LOW_RANK;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FORMAT, "stage");
+  still_training_data_destroy(data);
+}
+
+static void try_data(const char *name, const char *text, still_status status,
+                     const char *sentence) {
+  still_training_data *data;
+  still_training_data_options options = STILL_TRAINING_DATA_OPTIONS_INIT;
+  options.length = 64;
+  const char *path = check_file(name, text, strlen(text));
+  check_fails(still_training_data_open(&data, still_model_tokenizer(model), &path, 1, &options),
+              status, sentence);
+}
+
+static void bad_data_is_refused(void **state) {
+  (void)state;
+  try_data("empty.txt", "", STILL_ERROR_ARGUMENT, "too few");
+  try_data("tiny.txt", "A few words.", STILL_ERROR_ARGUMENT, "at least 80 tokens");
+  try_data("a.jsonl", "{\"text\": \"one\"}\n{\"text\": \n", STILL_ERROR_FORMAT, "line 2");
+  try_data("b.jsonl", "{\"words\": 1}\n", STILL_ERROR_FORMAT, "\"segments\"");
+  try_data("c.jsonl", "{\"ids\": [1, 99999]}\n", STILL_ERROR_FORMAT, "99999");
+  try_data("d.jsonl", "{\"ids\": [1, 2, 3], \"weights\": [1]}\n", STILL_ERROR_FORMAT, "fewer");
+  try_data("e.jsonl", "{\"segments\": [{\"text\": \"a\", \"weight\": -1}]}\n", STILL_ERROR_FORMAT,
+           "weight");
+}
+
+static void forms_of_data(void **state) {
+  (void)state;
+  char text[4096] = "";
+  for (int i = 0; i < 12; i++) {
+    strcat(text,
+           "{\"instruction\": \"Name a colour of the sky.\", \"output\": \"Blue, or grey.\"}\n");
+    strcat(text,
+           "{\"segments\": [{\"text\": \"One two\", \"weight\": 0}, {\"text\": \" three.\"}]}\n");
+    strcat(text, "{\"text\": \"It was a dark night and it rained.\"}\n");
+  }
+  const char *path = check_file("forms.jsonl", text, strlen(text));
+  still_training_data *data;
+  still_training_data_options options = STILL_TRAINING_DATA_OPTIONS_INIT;
+  options.length = 100;
+  check_ok(still_training_data_open(&data, still_model_tokenizer(model), &path, 1, &options));
+  still_training_data_info info;
+  still_training_data_get_info(data, &info);
+  assert_true(info.training_rows >= 12);
+  assert_true(info.longest <= 100);
+  assert_true(info.weighted_tokens < info.tokens / 2); /* prompts do not count */
+  still_training_data_destroy(data);
+}
+
+static int open_model(void **state) {
+  (void)state;
+  return model ? 0 : -1;
+}
+static int close_model(void **state) {
+  still_model_destroy(model);
+  return check_nothing_allocated(state);
+}
+
+int main(int argc, char **argv) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(resume_transfer),
+                                     cmocka_unit_test(resume_low_rank),
+                                     cmocka_unit_test(transfer_lowers_the_error),
+                                     cmocka_unit_test(stopped_run_keeps_its_work),
+                                     cmocka_unit_test(bad_training_is_refused),
+                                     cmocka_unit_test(other_base_model_is_refused),
+                                     cmocka_unit_test(other_state_is_refused),
+                                     cmocka_unit_test(bad_data_is_refused),
+                                     cmocka_unit_test(forms_of_data)};
+  if (argc < 2 || still_model_open(&model, argv[1], NULL)) {
+    fprintf(stderr, "needle: %s\n", still_last_error());
+    return 99;
+  }
+  return cmocka_run_group_tests(tests, open_model, close_model);
+}
