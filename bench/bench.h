@@ -12,7 +12,7 @@
 
 /* One sub-command: argv[0] is its name. Exit status. */
 typedef int bench_command(int argc, char **argv);
-bench_command bench_attention, bench_memory, bench_ratios;
+bench_command bench_attention, bench_memory, bench_model, bench_ratios;
 
 /* ---- bench_statistics.c */
 

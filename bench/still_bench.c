@@ -11,6 +11,7 @@ static const struct {
 } commands[] = {
     {"attention", bench_attention, "time of the operator over context length"},
     {"memory", bench_memory, "memory of the operator over context length"},
+    {"model", bench_model, "tokens a second of a whole model"},
     {"ratios", bench_ratios, "the figures that matter, each as a ratio inside one run"},
 };
 

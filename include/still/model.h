@@ -165,9 +165,9 @@ typedef struct still_session_options {
   still_attention_kind
       attention;           /* of all layers; default FULL. With an adapter and adapter_kinds, the
                                      adapter's kind per layer */
-  int adapter_kinds;       /* 1 (default): an adapter's kinds, chunk, budget, metric and routing
-                                     take the place of the fields marked (a) that still have their
-                                     default; 0: never */
+  int adapter_kinds;       /* 1 (default): an adapter's values take the place of the fields marked
+                                     (a) that still have their default, its kinds that of `attention`
+                                     where that is FULL; 0: never */
   int chunk;               /* (a) C, default 64 */
   int budget;              /* (a) m, default 512 */
   still_schedule schedule; /* (a) default BUDGET */
@@ -176,8 +176,8 @@ typedef struct still_session_options {
   still_metric metric;     /* (a) default SALIENCY */
   still_routing routing;   /* (a) default PER_HEAD */
   uint64_t routing_seed;
-  int window; /* default 512 */
-  int sinks;  /* default 0 */
+  int window; /* (a) default 512 */
+  int sinks;  /* (a) default 0 */
   const char
       *layer_kinds; /* kinds of single layers over `attention`: "0-3,7:full;4:swa"; NULL = none */
   int context; /* FULL: the most tokens the session takes. STILL: N_max, what the budget is certified
