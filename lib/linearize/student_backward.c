@@ -197,7 +197,7 @@ static void attention_backward(still_student *s, const still_batch *batch, size_
   const size_t R = s->layers[layer].projected;
   still_clear_floats(s->dprojected, T * R);
   still_clear_floats(s->dkv, T * 2 * s->H * s->D);
-  STILL_OMP(parallel for schedule(dynamic, 1))
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++) head_backward(s, batch, layer, trace, i / s->H, i % s->H);
   student_reduce_head_gradients(s, layer, batch->sequences);
   sum_groups(s, layer, T);

@@ -147,7 +147,7 @@ static void route_group(still_student *s, const still_batch *batch, layer_trace 
 void student_route(still_student *s, const still_batch *batch, size_t layer, layer_trace *trace) {
   if (student_kind(s, layer) != STILL_ATTENTION_STILL) return;
   const size_t items = batch->sequences * s->H;
-  STILL_OMP(parallel for schedule(dynamic, 1))
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++) {
     const size_t sequence = i / s->H, head = i % s->H;
     const still_hybrid_inputs in = student_inputs(s, batch, layer, trace, sequence, head);
@@ -157,7 +157,7 @@ void student_route(still_student *s, const still_batch *batch, size_t layer, lay
                          student_work(s));
   }
   const size_t groups = batch->sequences * s->G;
-  STILL_OMP(parallel for schedule(dynamic, 1))
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < groups; i++) route_group(s, batch, trace, i / s->G, i % s->G);
 }
 
@@ -180,7 +180,7 @@ static void add_gated_half(const still_student *s, const still_hybrid_inputs *in
 void student_attend(still_student *s, const still_batch *batch, size_t layer, layer_trace *trace) {
   const size_t items = batch->sequences * s->H, HD = s->H * s->D;
   student_route(s, batch, layer, trace);
-  STILL_OMP(parallel for schedule(dynamic, 1))
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++) {
     const size_t sequence = i / s->H, h = i % s->H, first = batch->offsets[sequence];
     const still_hybrid_head head = student_head(s, layer, h);

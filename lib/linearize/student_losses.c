@@ -58,7 +58,7 @@ static still_status transfer_layer(still_student *s, const still_batch *batch, s
   item_sums *sums;
   STILL_TRY(STILL_ALLOC(&sums, items, "sums"));
   student_route(s, batch, layer, trace);
-  STILL_OMP(parallel for schedule(dynamic, 1))
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++)
     sums[i].squared = transfer_head(s, batch, layer, trace, i / s->H, i % s->H, gradients, factor,
                                     &sums[i].power);
