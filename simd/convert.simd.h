@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Halves and Q8_0 blocks to floats, floats to halves. Ends of arrays go through half.h: the same bits. */
+ * Halves to floats, floats to halves. Ends of arrays go through half.h: the same bits. */
 
 static void f16_to_f32(float *out, const uint16_t *x, size_t n) {
   size_t i = 0;
@@ -23,19 +23,4 @@ static void f32_to_bf16(uint16_t *out, const float *x, size_t n) {
   size_t i = 0;
   for (; i + VF <= n; i += VF) vf_store_bf16(out + i, vf_load(x + i));
   for (; i < n; i++) out[i] = still_f32_to_bf16(x[i]);
-}
-
-static float block_scale(const unsigned char *block) {
-  uint16_t half;
-  memcpy(&half, block, sizeof half);
-  return still_f16_to_f32(half);
-}
-
-static void q8_0_to_f32(float *out, const void *x, size_t count) {
-  const unsigned char *block = x;
-  for (size_t i = 0; i < count; i += SCALED_BLOCK, block += SCALED_BLOCK_BYTES) {
-    const vf scale = vf_set(block_scale(block));
-    for (size_t j = 0; j < SCALED_BLOCK; j += VF)
-      vf_store(out + i + j, vf_mul(scale, vf_load_i8((const int8_t *)block + 2 + j)));
-  }
 }

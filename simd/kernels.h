@@ -18,6 +18,9 @@
  * 31 as [channel][key], so a tile of D channels is D * 32 floats. */
 enum { STILL_KEY_TILE = 32 };
 
+typedef void still_matvec(float *out, const void *w, const float *x, size_t rows, size_t dim);
+typedef void still_unpack(float *out, const void *x, size_t n);
+
 typedef struct still_kernels {
   const char *name; /* "portable", "avx2" ... */
 
@@ -111,18 +114,23 @@ typedef struct still_kernels {
   float (*dot)(const float *a, const float *b, size_t n);
 
   /* Weight rows dotted with one activation row, for decode: out[r] = W_r . x, r = 0 .. rows-1, dim columns.
-   * Rows are contiguous in the type's own form (Q8_0: dim % 32 == 0, blocks of an f16 scale and 32 int8). */
+   * Rows are contiguous in the type's own form (dim a multiple of its block: 32, for the K types 256). Quantised types may
+   * round activations to 16-bit integers with one scale for each 32: an error of at most 32's largest / 65534
+   * each. The bits of out[r] do not depend on the other rows. From Q4_0 on, NULL where the level has none:
+   * convert the rows and use dot. */
   void (*matvec_f32)(float *out, const float *w, const float *x, size_t rows, size_t dim);
   void (*matvec_f16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
   void (*matvec_bf16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
-  void (*matvec_q8_0)(float *out, const void *w, const float *x, size_t rows, size_t dim);
+  still_matvec *matvec_q8_0, *matvec_q4_0, *matvec_q4_1, *matvec_q4_k, *matvec_q5_k, *matvec_q6_k;
 
   /* ---- conversions ---- */
   void (*f16_to_f32)(float *out, const uint16_t *x, size_t n);
   void (*f32_to_f16)(uint16_t *out, const float *x, size_t n); /* nearest even */
   void (*bf16_to_f32)(float *out, const uint16_t *x, size_t n);
   void (*f32_to_bf16)(uint16_t *out, const float *x, size_t n); /* nearest even, NaN stays NaN */
-  void (*q8_0_to_f32)(float *out, const void *x, size_t n);     /* n % 32 == 0 */
+  /* Quantised blocks (n a multiple of the block) to the bits that lib/formats defines; from Q4_0 on, NULL where
+   * the level has none. */
+  still_unpack *q8_0_to_f32, *q4_0_to_f32, *q4_1_to_f32, *q4_k_to_f32, *q5_k_to_f32, *q6_k_to_f32;
 } still_kernels;
 
 /* The table in use; never NULL. Chosen at the first call, from the machine and STILL_CPU. */

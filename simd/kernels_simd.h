@@ -46,12 +46,22 @@ static void fill_kernels(still_kernels *table) {
   table->matvec_f32 = matvec_f32;
   table->matvec_f16 = matvec_f16;
   table->matvec_bf16 = matvec_bf16;
-  table->matvec_q8_0 = matvec_q8_0;
   table->f16_to_f32 = f16_to_f32;
   table->f32_to_f16 = f32_to_f16;
   table->bf16_to_f32 = bf16_to_f32;
   table->f32_to_bf16 = f32_to_bf16;
+  table->matvec_q8_0 = matvec_q8_0;
+  table->matvec_q4_0 = matvec_q4_0;
+  table->matvec_q4_1 = matvec_q4_1;
+  table->matvec_q4_k = matvec_q4_k;
+  table->matvec_q5_k = matvec_q5_k;
+  table->matvec_q6_k = matvec_q6_k;
   table->q8_0_to_f32 = q8_0_to_f32;
+  table->q4_0_to_f32 = q4_0_to_f32;
+  table->q4_1_to_f32 = q4_1_to_f32;
+  table->q4_k_to_f32 = q4_k_to_f32;
+  table->q5_k_to_f32 = q5_k_to_f32;
+  table->q6_k_to_f32 = q6_k_to_f32;
 }
 
 #endif

@@ -7,7 +7,11 @@
  *   vf_power_of_two      2^n for whole n in -127 .. 128, where -127 gives 0 and 128 infinity
  *   vf_split             x > 0 as mantissa in [1, 2) (returned) times 2^exponent
  *   vf_load_f16, ...     VF halves to or from floats, exact and to nearest even
- *   vb                   32 signed bytes; vb_dot: their products with 32 int16 in VF partial sums
+ *   vb                   32 bytes, the weights of quantised blocks
+ *   vb_nibbles           the low halves of 16 bytes, then their high halves
+ *   vb_right, vb_left    by n < 8 bits; what neighbours send into a byte is the caller's to mask
+ *   vb_dot               products of 32 signed bytes with 32 int16, in VF partial sums
+ *   vb_dot_halves        the same, of the first and second 16 times a factor each
  */
 #ifndef STILL_SIMD_VEC_AVX2_H
 #define STILL_SIMD_VEC_AVX2_H
@@ -154,22 +158,60 @@ static inline vf vf_load_i8(const int8_t *x) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
 }
 
-/* 32 weights of 8 bits. */
-typedef __m256i vb;
-static inline vb vb_load(const void *x) {
-  return _mm256_loadu_si256(x);
-}
-static inline vf vb_dot(vb w, const int16_t *x) {
-  const __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(w));
-  const __m256i high = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(w, 1));
-  const __m256i first = _mm256_madd_epi16(low, _mm256_loadu_si256((const __m256i *)x));
-  const __m256i second = _mm256_madd_epi16(high, _mm256_loadu_si256((const __m256i *)(x + 16)));
-  return _mm256_cvtepi32_ps(_mm256_add_epi32(first, second));
-}
 static inline void vf_store_i16(int16_t *x, vf v) { /* to nearest even */
   const __m256i wide = _mm256_cvtps_epi32(v);
   const __m256i packed = _mm256_permute4x64_epi64(_mm256_packs_epi32(wide, wide), 0x08);
   _mm_storeu_si128((__m128i *)x, _mm256_castsi256_si128(packed));
+}
+
+/* In halves, since the only way on is to widen each. */
+typedef struct vb {
+  __m128i low, high;
+} vb;
+static inline vb vb_load(const void *x) {
+  const __m128i *halves = x;
+  return (vb){_mm_loadu_si128(halves), _mm_loadu_si128(halves + 1)};
+}
+static inline void vb_store(void *x, vb v) {
+  __m128i *halves = x;
+  _mm_storeu_si128(halves, v.low);
+  _mm_storeu_si128(halves + 1, v.high);
+}
+static inline vb vb_set(int8_t x) {
+  return (vb){_mm_set1_epi8(x), _mm_set1_epi8(x)};
+}
+static inline vb vb_and(vb x, vb y) {
+  return (vb){_mm_and_si128(x.low, y.low), _mm_and_si128(x.high, y.high)};
+}
+static inline vb vb_or(vb x, vb y) {
+  return (vb){_mm_or_si128(x.low, y.low), _mm_or_si128(x.high, y.high)};
+}
+static inline vb vb_sub(vb x, vb y) {
+  return (vb){_mm_sub_epi8(x.low, y.low), _mm_sub_epi8(x.high, y.high)};
+}
+static inline vb vb_right(vb x, int n) {
+  const __m128i by = _mm_cvtsi32_si128(n);
+  return (vb){_mm_srl_epi16(x.low, by), _mm_srl_epi16(x.high, by)};
+}
+static inline vb vb_left(vb x, int n) {
+  const __m128i by = _mm_cvtsi32_si128(n);
+  return (vb){_mm_sll_epi16(x.low, by), _mm_sll_epi16(x.high, by)};
+}
+static inline vb vb_nibbles(const void *x) {
+  const __m128i pairs = _mm_loadu_si128(x);
+  return vb_and((vb){pairs, _mm_srli_epi16(pairs, 4)}, vb_set(15));
+}
+
+static inline __m256i vb_products(__m128i w, const int16_t *x) {
+  return _mm256_madd_epi16(_mm256_cvtepi8_epi16(w), _mm256_loadu_si256((const __m256i *)x));
+}
+static inline vf vb_dot(vb w, const int16_t *x) {
+  return _mm256_cvtepi32_ps(_mm256_add_epi32(vb_products(w.low, x), vb_products(w.high, x + 16)));
+}
+static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
+  const vf low = _mm256_cvtepi32_ps(vb_products(w.low, x));
+  const vf high = _mm256_cvtepi32_ps(vb_products(w.high, x + 16));
+  return vf_fma(low, vf_set(first), vf_mul(high, vf_set(second)));
 }
 
 #endif

@@ -126,11 +126,41 @@ static inline void vf_store_i16(int16_t *x, vf v) {
 }
 
 typedef __m256i vb;
+
 static inline vb vb_load(const void *x) {
   return _mm256_loadu_si256(x);
 }
+static inline void vb_store(void *x, vb v) {
+  _mm256_storeu_si256(x, v);
+}
+static inline vb vb_set(int8_t x) {
+  return _mm256_set1_epi8(x);
+}
+static inline vb vb_and(vb x, vb y) {
+  return _mm256_and_si256(x, y);
+}
+static inline vb vb_or(vb x, vb y) {
+  return _mm256_or_si256(x, y);
+}
+static inline vb vb_sub(vb x, vb y) {
+  return _mm256_sub_epi8(x, y);
+}
+static inline vb vb_right(vb x, int n) {
+  return _mm256_srl_epi16(x, _mm_cvtsi32_si128(n));
+}
+static inline vb vb_left(vb x, int n) {
+  return _mm256_sll_epi16(x, _mm_cvtsi32_si128(n));
+}
+static inline vb vb_nibbles(const void *x) {
+  const __m128i pairs = _mm_loadu_si128(x);
+  return vb_and(_mm256_set_m128i(_mm_srli_epi16(pairs, 4), pairs), vb_set(15));
+}
+
 static inline vf vb_dot(vb w, const int16_t *x) {
   return _mm512_cvtepi32_ps(_mm512_madd_epi16(_mm512_cvtepi8_epi16(w), _mm512_loadu_si512(x)));
+}
+static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
+  return vf_mul(vb_dot(w, x), _mm512_mask_mov_ps(vf_set(second), 0x00ff, vf_set(first)));
 }
 
 #endif

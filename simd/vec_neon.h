@@ -123,20 +123,58 @@ static inline void vf_store_i16(int16_t *x, vf v) {
   vst1_s16(x, vqmovn_s32(vcvtnq_s32_f32(v)));
 }
 
-typedef int8x16x2_t vb;
+typedef uint8x16x2_t vb;
 static inline vb vb_load(const void *x) {
-  const int8_t *bytes = x;
-  return (vb){{vld1q_s8(bytes), vld1q_s8(bytes + 16)}};
+  const uint8_t *bytes = x;
+  return (vb){{vld1q_u8(bytes), vld1q_u8(bytes + 16)}};
 }
-static inline int32x4_t vb_add_products(int32x4_t sum, int8x8_t w, const int16_t *x) {
-  const int16x8_t wide = vmovl_s8(w), by = vld1q_s16(x);
-  return vmlal_high_s16(vmlal_s16(sum, vget_low_s16(wide), vget_low_s16(by)), wide, by);
+static inline void vb_store(void *x, vb v) {
+  uint8_t *bytes = x;
+  vst1q_u8(bytes, v.val[0]);
+  vst1q_u8(bytes + 16, v.val[1]);
+}
+static inline vb vb_set(int8_t x) {
+  const uint8x16_t all = vdupq_n_u8((uint8_t)x);
+  return (vb){{all, all}};
+}
+static inline vb vb_and(vb x, vb y) {
+  return (vb){{vandq_u8(x.val[0], y.val[0]), vandq_u8(x.val[1], y.val[1])}};
+}
+static inline vb vb_or(vb x, vb y) {
+  return (vb){{vorrq_u8(x.val[0], y.val[0]), vorrq_u8(x.val[1], y.val[1])}};
+}
+static inline vb vb_sub(vb x, vb y) {
+  return (vb){{vsubq_u8(x.val[0], y.val[0]), vsubq_u8(x.val[1], y.val[1])}};
+}
+static inline vb vb_left(vb x, int n) {
+  const int8x16_t by = vdupq_n_s8((int8_t)n);
+  return (vb){{vshlq_u8(x.val[0], by), vshlq_u8(x.val[1], by)}};
+}
+static inline vb vb_right(vb x, int n) {
+  return vb_left(x, -n);
+}
+static inline vb vb_nibbles(const void *x) {
+  const uint8x16_t pairs = vld1q_u8(x);
+  return (vb){{vandq_u8(pairs, vdupq_n_u8(15)), vshrq_n_u8(pairs, 4)}};
+}
+
+/* 16 products in 4 sums. */
+static inline int32x4_t vb_products(int32x4_t sum, uint8x16_t w, const int16_t *x) {
+  const int16x8_t low = vmovl_s8(vget_low_s8(vreinterpretq_s8_u8(w))), first = vld1q_s16(x);
+  const int16x8_t high = vmovl_high_s8(vreinterpretq_s8_u8(w)), second = vld1q_s16(x + 8);
+  sum = vmlal_s16(sum, vget_low_s16(low), vget_low_s16(first));
+  sum = vmlal_high_s16(sum, low, first);
+  sum = vmlal_s16(sum, vget_low_s16(high), vget_low_s16(second));
+  return vmlal_high_s16(sum, high, second);
 }
 static inline vf vb_dot(vb w, const int16_t *x) {
-  int32x4_t sum = vb_add_products(vdupq_n_s32(0), vget_low_s8(w.val[0]), x);
-  sum = vb_add_products(sum, vget_high_s8(w.val[0]), x + 8);
-  sum = vb_add_products(sum, vget_low_s8(w.val[1]), x + 16);
-  return vcvtq_f32_s32(vb_add_products(sum, vget_high_s8(w.val[1]), x + 24));
+  const int32x4_t first = vb_products(vdupq_n_s32(0), w.val[0], x);
+  return vcvtq_f32_s32(vb_products(first, w.val[1], x + 16));
+}
+static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
+  const int32x4_t low = vb_products(vdupq_n_s32(0), w.val[0], x);
+  const int32x4_t high = vb_products(vdupq_n_s32(0), w.val[1], x + 16);
+  return vf_fma(vcvtq_f32_s32(low), vf_set(first), vf_mul(vcvtq_f32_s32(high), vf_set(second)));
 }
 
 #endif

@@ -168,6 +168,19 @@ static void q8_0_to_f32(float *out, const void *data, size_t count) {
   still_kernels_get()->q8_0_to_f32(out, data, count);
 }
 
+/* The CPU level's own conversion of a quantised type, NULL where it has none. */
+static still_to_f32 *kernel_for(still_tensor_type type) {
+  const still_kernels *kernels = still_kernels_get();
+  switch (type) {
+  case STILL_TENSOR_Q4_0: return kernels->q4_0_to_f32;
+  case STILL_TENSOR_Q4_1: return kernels->q4_1_to_f32;
+  case STILL_TENSOR_Q4_K: return kernels->q4_k_to_f32;
+  case STILL_TENSOR_Q5_K: return kernels->q5_k_to_f32;
+  case STILL_TENSOR_Q6_K: return kernels->q6_k_to_f32;
+  default: return NULL;
+  }
+}
+
 still_to_f32 *still_type_to_f32(still_tensor_type type) {
   switch (type) {
   case STILL_TENSOR_F32: return f32_to_f32;
@@ -175,8 +188,10 @@ still_to_f32 *still_type_to_f32(still_tensor_type type) {
   case STILL_TENSOR_BF16: return bf16_to_f32;
   case STILL_TENSOR_F64: return f64_to_f32;
   case STILL_TENSOR_Q8_0: return q8_0_to_f32;
-  default: return still_dequantizer(type);
+  default: break;
   }
+  still_to_f32 *kernel = kernel_for(type);
+  return kernel ? kernel : still_dequantizer(type);
 }
 
 static void f32_from_f32(void *out, const float *data, size_t count) {

@@ -328,12 +328,12 @@ static void call_merge_rows(const still_kernels *k, float *out, const float *in)
 }
 
 const check_test check_attention[] = {
-    {"softmax_rows", run_softmax_rows, call_softmax_rows, 64 * 97, "exp"},
-    {"saliency_rows", run_saliency_rows, call_saliency_rows, 64 * 64, "exp"},
+    {"softmax_rows", run_softmax_rows, call_softmax_rows, 64 * 97, "exp", NULL},
+    {"saliency_rows", run_saliency_rows, call_saliency_rows, 64 * 64, "exp", NULL},
     {"saliency_from_weights", run_saliency_from_weights, call_saliency_from_weights, 64 * 64,
-     "weight"},
-    {"feature_rows", run_feature_rows, call_feature_rows, 64 * 256, "exp"},
-    {"softmax_features", run_softmax_features, call_softmax_features, 64 * 128, "exp"},
-    {"merge_rows", run_merge_rows, call_merge_rows, 64 * 128, "value"},
+     "weight", NULL},
+    {"feature_rows", run_feature_rows, call_feature_rows, 64 * 256, "exp", NULL},
+    {"softmax_features", run_softmax_features, call_softmax_features, 64 * 128, "exp", NULL},
+    {"merge_rows", run_merge_rows, call_merge_rows, 64 * 128, "value", NULL},
     {0},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Half floats and Q8_0, bit for bit, against arithmetic in float64. */
+ * Half floats, bit for bit, against arithmetic in float64. */
 #include "check_kernels.h"
 
 #include <math.h>
@@ -95,23 +95,6 @@ static void run_f32_to_bf16(check *c) {
   check_narrow(c, bf16, c->kernels->f32_to_bf16);
 }
 
-static void run_q8_0_to_f32(check *c) {
-  for (size_t blocks = 1; blocks < 12; blocks++) {
-    check_case(c, "n %zu", blocks * 32);
-    unsigned char *x = check_input(c, blocks, 34);
-    float *out = check_output(c, 1, blocks * 32, blocks * 32, sizeof *out);
-    for (size_t i = 0; i < blocks * 34; i++) x[i] = (unsigned char)still_random_u64(&c->random);
-    check_seal(c);
-    c->kernels->q8_0_to_f32(out, x, blocks * 32);
-    check_padding(c);
-    for (size_t i = 0; i < blocks * 32; i++) {
-      const unsigned char *block = x + i / 32 * 34;
-      const double scale = half_value(f16, (uint16_t)(block[0] | block[1] << 8));
-      check_close(c, "value", i / 32, i % 32, out[i], scale * (int8_t)block[2 + i % 32], 0);
-    }
-  }
-}
-
 static void call_f16_to_f32(const still_kernels *k, float *out, const float *in) {
   k->f16_to_f32(out, (const uint16_t *)in, 4096);
 }
@@ -124,15 +107,10 @@ static void call_f32_to_f16(const still_kernels *k, float *out, const float *in)
 static void call_f32_to_bf16(const still_kernels *k, float *out, const float *in) {
   k->f32_to_bf16((uint16_t *)out, in, 4096);
 }
-static void call_q8_0_to_f32(const still_kernels *k, float *out, const float *in) {
-  k->q8_0_to_f32(out, in, 4096);
-}
-
 const check_test check_convert[] = {
-    {"f16_to_f32", run_f16_to_f32, call_f16_to_f32, 4096, "value"},
-    {"f32_to_f16", run_f32_to_f16, call_f32_to_f16, 4096, "value"},
-    {"bf16_to_f32", run_bf16_to_f32, call_bf16_to_f32, 4096, "value"},
-    {"f32_to_bf16", run_f32_to_bf16, call_f32_to_bf16, 4096, "value"},
-    {"q8_0_to_f32", run_q8_0_to_f32, call_q8_0_to_f32, 4096, "value"},
+    {"f16_to_f32", run_f16_to_f32, call_f16_to_f32, 4096, "value", NULL},
+    {"f32_to_f16", run_f32_to_f16, call_f32_to_f16, 4096, "value", NULL},
+    {"bf16_to_f32", run_bf16_to_f32, call_bf16_to_f32, 4096, "value", NULL},
+    {"f32_to_bf16", run_f32_to_bf16, call_f32_to_bf16, 4096, "value", NULL},
     {0},
 };

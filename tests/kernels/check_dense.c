@@ -207,13 +207,13 @@ static void call_add(const still_kernels *k, float *out, const float *in) {
 }
 
 const check_test check_dense[] = {
-    {"row_norms", run_row_norms, call_row_norms, 64 * 128 * 4, "B"},
-    {"column_sums", run_column_sums, call_column_sums, 64 * 256 * 4, "B"},
-    {"scale_rows", run_scale_rows, call_scale_rows, 64 * 128 * 4, "B"},
-    {"rms_norm", run_rms_norm, call_rms_norm, 8192, "value"},
-    {"rotary", run_rotary, call_rotary, 8192, "value"},
-    {"swiglu", run_swiglu, call_swiglu, 4096, "exp"},
-    {"sigmoid", run_sigmoid, call_sigmoid, 4096, "exp"},
-    {"add", run_add, call_add, 4096 * 4, "B"},
+    {"row_norms", run_row_norms, call_row_norms, 64 * 128 * 4, "B", NULL},
+    {"column_sums", run_column_sums, call_column_sums, 64 * 256 * 4, "B", NULL},
+    {"scale_rows", run_scale_rows, call_scale_rows, 64 * 128 * 4, "B", NULL},
+    {"rms_norm", run_rms_norm, call_rms_norm, 8192, "value", NULL},
+    {"rotary", run_rotary, call_rotary, 8192, "value", NULL},
+    {"swiglu", run_swiglu, call_swiglu, 4096, "exp", NULL},
+    {"sigmoid", run_sigmoid, call_sigmoid, 4096, "exp", NULL},
+    {"add", run_add, call_add, 4096 * 4, "B", NULL},
     {0},
 };

@@ -19,7 +19,7 @@
 #endif
 
 static const check_test *const groups[] = {check_products, check_attention, check_dense,
-                                           check_convert};
+                                           check_convert, check_quantised};
 enum { GROUPS = sizeof groups / sizeof groups[0], USAGE = 2, SKIPPED = 77 };
 
 typedef struct options {
@@ -105,26 +105,29 @@ static int size_batch(const check_test *test, const still_kernels *kernels, floa
   return calls;
 }
 
-/* Median nanoseconds of a call, and the median of its speed-up: batches of both kinds take turns, so that whatever else the
+/* Median nanoseconds of a call, and the median of its speed-up (where there is a portable one): batches of both kinds take turns, so that whatever else the
  * machine does meets them alike. */
 static double time_call(const check_test *test, const still_kernels *kernels,
                         const still_kernels *portable, float *out, const float *in,
                         double *speedup) {
   double took[BATCHES], ratio[BATCHES];
   const int calls = size_batch(test, kernels, out, in);
-  const int plain_calls = size_batch(test, portable, out, in);
+  const bool compare = !test->has || test->has(portable);
+  const int plain_calls = compare ? size_batch(test, portable, out, in) : 0;
   for (int b = 0; b < BATCHES; b++) {
     took[b] = time_batch(test, kernels, out, in, calls);
-    ratio[b] = time_batch(test, portable, out, in, plain_calls) / took[b];
+    if (compare) ratio[b] = time_batch(test, portable, out, in, plain_calls) / took[b];
   }
   qsort(took, BATCHES, sizeof took[0], ascending);
-  qsort(ratio, BATCHES, sizeof ratio[0], ascending);
-  *speedup = ratio[BATCHES / 2];
+  if (compare) qsort(ratio, BATCHES, sizeof ratio[0], ascending);
+  *speedup = compare ? ratio[BATCHES / 2] : 0;
   return took[BATCHES / 2];
 }
 
-static bool wanted(const check_test *test, const options *o) {
-  return !o->kernel || !fnmatch(o->kernel, test->name, 0);
+/* Tests that the options ask for, of kernels that the level has. */
+static bool wanted(const check_test *test, const options *o, const still_kernels *kernels) {
+  const bool there = !test->has || test->has(kernels);
+  return there && (!o->kernel || !fnmatch(o->kernel, test->name, 0));
 }
 
 static void run_bench(const options *o, const still_kernels *kernels) {
@@ -138,11 +141,15 @@ static void run_bench(const options *o, const still_kernels *kernels) {
   printf("%-22s %12s %14s %10s\n", kernels->name, "ns/call", "per ns", "speed-up");
   for (int g = 0; g < GROUPS && in && out; g++)
     for (const check_test *test = groups[g]; test->name; test++) {
-      if (!wanted(test, o)) continue;
-      double speedup;
+      if (!wanted(test, o, kernels)) continue;
+      double speedup = 0;
       const double mine = time_call(test, kernels, portable, out, in, &speedup);
-      printf("%-22s %12.1f %7.2f %-7s %9.2fx\n", test->name, mine, test->work / mine, test->unit,
-             speedup);
+      printf("%-22s %12.1f %7.2f %-7s", test->name, mine, test->work / mine, test->unit);
+      if (!speedup) {
+        printf(" %10s\n", "-"); /* nothing to compare with */
+        continue;
+      }
+      printf(" %9.2fx\n", speedup);
       logs += log(speedup);
       count++;
     }
@@ -163,7 +170,7 @@ static int run_checks(const options *o, const still_kernels *kernels) {
   watch_signals();
   for (int g = 0; g < GROUPS; g++)
     for (const check_test *test = groups[g]; test->name; test++) {
-      if (!wanted(test, o)) continue;
+      if (!wanted(test, o, kernels)) continue;
       run++;
       failed += !run_test(test, kernels, o->seed);
     }

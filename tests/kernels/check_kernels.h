@@ -39,10 +39,12 @@ typedef struct check_test {
   void (*call)(const still_kernels *kernels, float *out, const float *in);
   double work;
   const char *unit;
+  bool (*has)(const still_kernels *kernels); /* for kernels that a level may lack; else NULL */
 } check_test;
 
 /* Each file's tests end with name NULL. */
-extern const check_test check_products[], check_attention[], check_dense[], check_convert[];
+extern const check_test check_products[], check_attention[], check_dense[], check_convert[],
+    check_quantised[];
 
 /* ---- arrays; released by check_case and at the end ---- */
 

@@ -44,6 +44,19 @@ static inline bool is_worth_a_team(const matrix_product *product) {
 
 /* ---- few rows ----------------------------------------------------------------------------------- */
 
+/* The kernel for blocks of quantised values; NULL where the CPU level has none. */
+static still_matvec *quantised_kernel(const still_kernels *kernels, still_tensor_type type) {
+  switch (type) {
+  case STILL_TENSOR_Q8_0: return kernels->matvec_q8_0;
+  case STILL_TENSOR_Q4_0: return kernels->matvec_q4_0;
+  case STILL_TENSOR_Q4_1: return kernels->matvec_q4_1;
+  case STILL_TENSOR_Q4_K: return kernels->matvec_q4_k;
+  case STILL_TENSOR_Q5_K: return kernels->matvec_q5_k;
+  case STILL_TENSOR_Q6_K: return kernels->matvec_q6_k;
+  default: return NULL;
+  }
+}
+
 /* dots (count) = rows first .. of W times x. Types without a kernel are converted row by row. */
 static void dot_rows(const still_weight *weight, size_t first, size_t count, const float *x,
                      float *dots, float *work) {
@@ -54,8 +67,12 @@ static void dot_rows(const still_weight *weight, size_t first, size_t count, con
   case STILL_TENSOR_F32: kernels->matvec_f32(dots, (const void *)rows, x, count, columns); return;
   case STILL_TENSOR_F16: kernels->matvec_f16(dots, (const void *)rows, x, count, columns); return;
   case STILL_TENSOR_BF16: kernels->matvec_bf16(dots, (const void *)rows, x, count, columns); return;
-  case STILL_TENSOR_Q8_0: kernels->matvec_q8_0(dots, rows, x, count, columns); return;
   default: break;
+  }
+  still_matvec *kernel = quantised_kernel(kernels, weight->tensor.type);
+  if (kernel) {
+    kernel(dots, rows, x, count, columns);
+    return;
   }
   const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
   for (size_t r = 0; r < count; r++) {
