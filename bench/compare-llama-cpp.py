@@ -6,13 +6,15 @@
 
 For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are ours over
 llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences under some 15 % are noise on a
-shared machine. The peer (CPU, built for this machine, flash attention on) is built once from the npm package
-node-llama-cpp into --peer-dir; that needs npm, git, cmake and a C++ compiler, and some minutes.
+shared machine. The peer comes from the npm package node-llama-cpp, once, into --peer-dir: its shared libraries, of
+which it picks the ones for this processor, or with --native its source, compiled here with -march=native (some
+minutes). Needs npm, git and a C++ compiler, for --native cmake too. Flash attention is on.
 """
 import argparse
 import json
 import os
 import pathlib
+import platform
 import shutil
 import statistics
 import subprocess
@@ -20,7 +22,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PACKAGE = "node-llama-cpp@3.21.1"
+VERSION = "3.21.1"  # of node-llama-cpp: llama.cpp v0.4.0
 CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF",
                "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
                "-DLLAMA_BUILD_TOOLS=OFF", "-DBUILD_SHARED_LIBS=OFF"]
@@ -45,27 +47,55 @@ def run(command, cwd=None, timeout=None):
 # ---- the peer
 
 
-def build_peer(folder):
+def fetch_source(folder):
+    """llama.cpp's source, for its headers at least."""
+    source = folder / "llama.cpp"
+    if not source.exists():
+        say("fetching llama.cpp")
+        npm_install(folder, f"node-llama-cpp@{VERSION}")
+        run(["git", "clone", "-q", folder / "node_modules/node-llama-cpp/llama/gitRelease.bundle", source])
+    return source
+
+
+def npm_install(folder, package):
+    run(["npm", "install", "--save-exact", package, "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+
+
+def prebuilt_libraries(folder):
+    machine = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    name = f"linux-{machine}"
+    libraries = folder / "node_modules/@node-llama-cpp" / name / "bins" / name
+    if not libraries.exists():
+        npm_install(folder, f"@node-llama-cpp/{name}@{VERSION}")
+    found = [next(libraries.glob(pattern), None) for pattern in ("libllama.v*.so", "libggml.v*.so", "libggml-base.so")]
+    if None in found:
+        raise RuntimeError(f"{libraries} does not hold the shared libraries; try --native")
+    return [*found, f"-Wl,-rpath,{libraries}", f'-DBACKENDS="{libraries}"']
+
+
+def native_libraries(source):
+    build = source / "build"
+    if not (build / "src/libllama.a").exists():
+        say("building llama.cpp (some minutes)")
+        run(["cmake", "-B", build, *CMAKE_FLAGS], source)
+        run(["cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))), "--target", "llama"], source)
+    names = ["src/libllama.a", "ggml/src/libggml.a", "ggml/src/libggml-cpu.a", "ggml/src/libggml-base.a"]
+    return [*(build / name for name in names), "-fopenmp", "-lpthread", "-ldl"]
+
+
+def build_peer(folder, native):
     """The compiled llama_cpp_peer; each step is skipped where its result is there."""
     folder.mkdir(parents=True, exist_ok=True)
-    source, program = folder / "llama.cpp", folder / "llama_cpp_peer"
-    ours = ROOT / "bench" / "llama_cpp_peer.cpp"
-    for tool in ("npm", "git", "cmake", "c++"):
+    for tool in ["npm", "git", "c++"] + ["cmake"] * native:
         if not shutil.which(tool):
-            raise RuntimeError(f"{tool} is needed to build the peer")
-    if not source.exists():
-        say(f"fetching {PACKAGE}")
-        run(["npm", "install", "--save-exact", PACKAGE, "--ignore-scripts", "--no-audit", "--no-fund"], folder)
-        run(["git", "clone", "-q", folder / "node_modules/node-llama-cpp/llama/gitRelease.bundle", source])
-    if not (source / "build/src/libllama.a").exists():
-        say("building the peer (some minutes)")
-        run(["cmake", "-B", "build", *CMAKE_FLAGS], source)
-        run(["cmake", "--build", "build", "-j", str(len(os.sched_getaffinity(0))), "--target", "llama"], source)
+            raise RuntimeError(f"{tool} is needed to make the peer")
+    source = fetch_source(folder)
+    program = folder / ("peer-native" if native else "peer")
+    ours = ROOT / "bench" / "llama_cpp_peer.cpp"
     if not program.exists() or program.stat().st_mtime < ours.stat().st_mtime:
-        build = source / "build"
+        libraries = native_libraries(source) if native else prebuilt_libraries(folder)
         run(["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", ours, "-o", program,
-             build / "src/libllama.a", build / "ggml/src/libggml.a", build / "ggml/src/libggml-cpu.a",
-             build / "ggml/src/libggml-base.a", "-fopenmp", "-lpthread", "-ldl"])
+             *libraries])
     return program
 
 
@@ -226,6 +256,7 @@ def parse_arguments():
     parser.add_argument("model")
     parser.add_argument("--still-run", default=ROOT / "build/examples/programs/still-run")
     parser.add_argument("--peer-dir", type=pathlib.Path, default=cache / "still-llama-cpp")
+    parser.add_argument("--native", action="store_true", help="compile the peer here instead of taking its libraries")
     parser.add_argument("--depths", type=numbers, default=[0, 512, 2048, 4096, 8192])
     parser.add_argument("--attn", type=lambda t: t.split(","), default=["full", "still"])
     parser.add_argument("--budget", type=int, default=512)
@@ -242,7 +273,7 @@ def parse_arguments():
 
 def main():
     options = parse_arguments()
-    program = build_peer(options.peer_dir)
+    program = build_peer(options.peer_dir, options.native)
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if options.greedy:

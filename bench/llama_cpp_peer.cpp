@@ -5,6 +5,7 @@
 //   llama_cpp_peer greedy MODEL THREADS CACHE FILE COUNT      continues the text of FILE with the likeliest tokens
 //
 // CACHE: f16 or f32. Flash attention is on. Prints one line of JSON.
+#include "ggml-backend.h"
 #include "llama.h"
 
 #include <sys/resource.h>
@@ -132,6 +133,9 @@ static void greedy(const char *path, int threads, const char *cache, const char 
 int main(int argc, char **argv) {
   if (argc != 7) fail("wrong number of arguments");
   llama_log_set(quiet, nullptr);
+#ifdef BACKENDS // shared libraries: one for each kind of processor, the best is taken
+  ggml_backend_load_all_from_path(BACKENDS);
+#endif
   llama_backend_init();
   if (!strcmp(argv[1], "speed"))
     speed(argv[2], atoi(argv[3]), argv[4], atoi(argv[5]), atoi(argv[6]));
