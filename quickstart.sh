@@ -36,6 +36,7 @@ install_missing() {
   [ ! -d build ] || meson setup --reconfigure --clearcache build >/dev/null
 }
 
+# build [TARGET...]: everything, or these.
 build() {
   install_missing
   if [ ! -f build/build.ninja ]; then
@@ -45,7 +46,7 @@ build() {
     rm -f build.log
   fi
   say "compiling"
-  ninja -C build --quiet
+  ninja -C build --quiet "$@"
 }
 
 # One member of a JSON object that still-run --json printed.
@@ -64,7 +65,7 @@ row() {
 }
 
 run() {
-  build
+  build examples/programs/still-run examples/programs/still-info
   question=examples/models/needle/question.txt
   say "a story of $(wc -w <$question) words ($question) hides this sentence:"
   printf '   %s\n' "$(grep -o 'One of the special magic numbers[^.]*\.' $question)"

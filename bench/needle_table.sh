@@ -1,14 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # needle_table.sh [SAMPLES]: how often the embedded model finds the needle in a text of 4,000 tokens, untrained
-# (salient-only), for every budget, routing metric and routing, beside full attention and a sliding window.
+# (salient-only), for every budget and some metrics and routings, beside full attention and a sliding window.
 # Prints Markdown. Needs build/examples/programs/still-run (or STILL_RUN) and python3.
 set -eu
 cd "$(dirname "$0")/.."
 samples=${1:-10}
 run=${STILL_RUN:-build/examples/programs/still-run}
 budgets=${BUDGETS:-"128 256 512 1024 2048"}
-metrics=${METRICS:-"saliency diagonal qk keynorm uniform random"}
+methods=${METHODS:-"saliency/head diagonal/head qk/head keynorm/head uniform/head random/head saliency/group keynorm/group"}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -23,10 +23,9 @@ done
   echo "full|all|--attn full"
   for m in $budgets; do
     echo "swa|$m|--attn swa --window $m"
-    for metric in $metrics; do
-      for routing in head group; do
-        echo "still $metric $routing|$m|--attn still --budget $m --metric $metric --routing $routing -c 4096"
-      done
+    for method in $methods; do
+      metric=${method%/*} routing=${method#*/}
+      echo "still, $metric per $routing|$m|--attn still --budget $m --metric $metric --routing $routing -c 4096"
     done
   done
 } >"$work/rows"
