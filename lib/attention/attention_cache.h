@@ -23,7 +23,7 @@ struct still_attention_cache {
   float *state;           /* (H, F, D) */
   float *normalizer;      /* (H, F) */
   still_device_cache *on_gpu; /* all of it lies there; NULL on the CPU */
-  int64_t reserved;       /* tokens that there is room for without growing */
+  int64_t reserved;           /* tokens that there is room for without growing */
   bool has_work;
 };
 

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # run_old_cpus.sh BUILD: runs check_kernels, and still-run where it is built, on emulated x86 processors older than this one. An
 # instruction that such a processor lacks ends in "Illegal instruction". Needs qemu-user >= 7.2 (the first with AVX2).
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # check_finite_math.sh SOURCE_ROOT CC...: the kernels refuse to be built by flags that take infinities and NaN away.
 set -eu
 root=$1

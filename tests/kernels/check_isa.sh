@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: MIT
 # check_isa.sh LIBRARY.a: only kernels_<isa>.c may hold VEX or EVEX instructions (their mnemonics begin with v). Anything else
 # of the library must run on every x86-64. Exit 77 where there is nothing to look at (no objdump, link-time optimisation).
 set -eu

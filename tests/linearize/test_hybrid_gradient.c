@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Gradients of every operator against finite differences of a float64 oracle. */
-#include "attention_oracle.h"
+#include "gradient_oracle.h"
 
 #include "base/memory.h"
 #include "base/random.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "attention_oracle.h"
+#include "gradient_oracle.h"
 
 #include <math.h>
 #include <stdlib.h>
