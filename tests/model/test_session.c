@@ -5,6 +5,7 @@
 #include "model/session.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,53 @@ static void large_products_give_the_same_bits(void **state) {
     assert_memory_equal(logits[0], logits[2], sizeof logits[0]);
   }
   made_free(&model);
+}
+
+/* A model may be shared by threads, each with a session of its own. */
+typedef struct thread_work {
+  const still_model *model;
+  still_attention_kind kind;
+  const still_token *ids;
+  size_t count;
+  float logits[VOCABULARY];
+  bool failed;
+} thread_work;
+
+static void *run_alone(void *user) {
+  thread_work *work = user;
+  still_session_options options = kind_options(work->kind);
+  options.threads = 2;
+  still_session *session;
+  work->failed = still_session_create(&session, work->model, &options) != STILL_OK;
+  for (size_t i = 0; i < work->count && !work->failed; i += 20)
+    work->failed = still_session_evaluate(session, work->ids + i, 20, NULL, NULL) != STILL_OK;
+  if (!work->failed) memcpy(work->logits, still_session_logits(session), sizeof work->logits);
+  still_session_destroy(session);
+  return NULL;
+}
+
+static void sessions_run_side_by_side(void **state) {
+  (void)state;
+  enum { N = 100, THREADS = 4 };
+  still_token ids[N];
+  random_ids(ids, N, VOCABULARY, 15);
+  still_model *model;
+  check_ok(still_model_open(&model, small_gguf(), NULL));
+  thread_work alone[THREADS], together[THREADS];
+  pthread_t threads[THREADS];
+  for (int i = 0; i < THREADS; i++) {
+    alone[i] = (thread_work){.model = model, .kind = kinds[i], .ids = ids, .count = N};
+    together[i] = alone[i];
+    run_alone(&alone[i]);
+  }
+  for (int i = 0; i < THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, run_alone, &together[i]), 0);
+  for (int i = 0; i < THREADS; i++) {
+    pthread_join(threads[i], NULL);
+    assert_false(alone[i].failed || together[i].failed);
+    assert_memory_equal(alone[i].logits, together[i].logits, sizeof alone[i].logits);
+  }
+  still_model_destroy(model);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------- */
@@ -506,6 +554,7 @@ int main(void) {
       cmocka_unit_test(any_block_gives_the_same),
       cmocka_unit_test(any_number_of_threads_gives_the_same_bits),
       cmocka_unit_test(large_products_give_the_same_bits),
+      cmocka_unit_test(sessions_run_side_by_side),
       cmocka_unit_test(cache_of_still_does_not_grow),
       cmocka_unit_test(cache_of_full_grows_as_predicted),
       cmocka_unit_test(context_of_full_attention_is_a_limit),
