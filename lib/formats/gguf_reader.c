@@ -201,13 +201,16 @@ static still_status place_tensors(still_gguf *gguf, size_t data_start, still_ten
   for (size_t i = 0; i < count; i++) {
     still_tensor *tensor = &gguf->tensors[i];
     tensor->name = spans[i].name = still_name_table_get(&gguf->names, i);
-    if (spans[i].end > room)
+    if (spans[i].end > room) {
+      uint64_t needed = UINT64_MAX;
+      still_add_u64(spans[i].end, data_start, &needed);
       return still_fail(
           STILL_ERROR_FORMAT,
           "tensor '%s': its %llu bytes from offset %llu need a file of %llu bytes, it "
           "has %zu (cut short?)",
           tensor->name, (unsigned long long)tensor->bytes, (unsigned long long)spans[i].begin,
-          (unsigned long long)(spans[i].end + data_start), gguf->bytes);
+          (unsigned long long)needed, gguf->bytes);
+    }
     tensor->data = gguf->data + data_start + spans[i].begin;
   }
   return still_tensor_spans_check(spans, count, true);

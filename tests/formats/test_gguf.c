@@ -290,7 +290,7 @@ static void test_large_vocabulary(void **state) {
   const clock_t start = clock();
   check_ok(still_gguf_open(&g, path, true));
   const double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
-  if (seconds > 0.25) fail_msg("opening took %.3f s of CPU time", seconds);
+  if (seconds > 1) fail_msg("opening took %.3f s of CPU time", seconds);
   size_t count;
   assert_string_equal("token131071", texts[TOKENS - 1]);
   assert_memory_equal(still_gguf_array_strings(g, "merges", &count)[2 * TOKENS - 1].text,
