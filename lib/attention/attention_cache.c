@@ -20,12 +20,20 @@ static int64_t most_tokens(const still_attention_plan *plan, int64_t tokens) {
   return tokens > plan->options.context ? tokens : plan->options.context;
 }
 
-static size_t near_tiles(const still_attention_plan *plan, int64_t tokens) {
+/* Tiles of the near ring of a plan without passes. */
+static size_t shortest_ring(const still_attention_plan *plan) {
   const still_attention_options *o = &plan->options;
-  if (o->kind == STILL_ATTENTION_FULL) return still_list_tiles(grown(o->context, tokens));
   if (o->kind == STILL_ATTENTION_STILL) return still_ring_tiles(plan->near_span, o->chunk);
   /* a block of new tokens joins before its first query looks W - 1 tokens back */
   return plan->near_span ? still_ring_tiles((int64_t)plan->near_span + STILL_BLOCK_ROWS - 1, 1) : 0;
+}
+
+static size_t near_tiles(const still_attention_plan *plan, int64_t tokens) {
+  const still_attention_options *o = &plan->options;
+  if (o->kind == STILL_ATTENTION_FULL) return still_list_tiles(grown(o->context, tokens));
+  const size_t shortest = shortest_ring(plan);
+  if (!plan->pass_chunks) return shortest;
+  return still_round_up(still_ring_tiles((int64_t)still_score_ring(plan), o->chunk), shortest);
 }
 
 static int64_t kept_room(const still_attention_plan *plan, int64_t tokens) {
@@ -46,7 +54,7 @@ static size_t normalizer_floats(const still_attention_plan *plan) {
 }
 
 static size_t score_floats(const still_attention_plan *plan) {
-  return plan->routes ? (size_t)plan->options.heads * (size_t)plan->near_span : 0;
+  return plan->routes ? (size_t)plan->options.heads * still_score_ring(plan) : 0;
 }
 
 uint64_t still_attention_cache_bytes(const still_attention_plan *plan, int64_t tokens) {
@@ -103,6 +111,7 @@ static still_status fill(still_attention_cache *cache) {
   const still_attention_plan *plan = cache->plan;
   STILL_TRY(create_stores(&cache->near, still_near_stores(plan),
                           near_tiles(plan, plan->options.context), plan));
+  for (size_t i = 0; i < still_near_stores(plan); i++) cache->near[i].cut = shortest_ring(plan);
   STILL_TRY(create_stores(&cache->sinks, still_sink_stores(plan),
                           still_list_tiles(plan->options.sinks), plan));
   STILL_TRY(create_kept(cache));

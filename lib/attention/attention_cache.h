@@ -19,7 +19,7 @@ struct still_attention_cache {
   still_key_store *near;  /* [units]: ring by position. FULL: [kv heads], a list of every token */
   still_key_store *sinks; /* [units], SWA: the first tokens */
   still_kept *kept;       /* [routes] */
-  float *scores;          /* (H, 2 C): ring by position */
+  float *scores;          /* (H, ring_chunks C): ring by position */
   float *state;           /* (H, F, D) */
   float *normalizer;      /* (H, F) */
   still_device_cache *on_gpu; /* all of it lies there; NULL on the CPU */
@@ -34,6 +34,10 @@ static inline size_t still_near_stores(const still_attention_plan *plan) {
 static inline size_t still_sink_stores(const still_attention_plan *plan) {
   const bool has = plan->options.kind == STILL_ATTENTION_SWA && plan->options.sinks;
   return has ? (size_t)plan->units : 0;
+}
+
+static inline size_t still_score_ring(const still_attention_plan *plan) {
+  return (size_t)plan->ring_chunks * (size_t)plan->options.chunk;
 }
 
 /* Makes room for the sequence to become `tokens` long. The content stays. MEMORY: nothing has changed. */

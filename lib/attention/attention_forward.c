@@ -81,37 +81,56 @@ static still_unit_function *unit_function(still_attention_kind kind) {
   return NULL;
 }
 
+still_task still_task_of(const still_call *call, still_scratch *scratch, size_t head,
+                         size_t heads) {
+  const still_attention_plan *plan = call->plan;
+  return (still_task){.call = call,
+                      .plan = plan,
+                      .kernels = call->kernels,
+                      .scratch = scratch,
+                      .unit = head / (size_t)plan->unit_heads,
+                      .dim = (size_t)plan->options.head_dim,
+                      .kv_head = head / (size_t)plan->group,
+                      .head = head,
+                      .heads = heads};
+}
+
 /* Each unit is worked off by one thread, in the order of its tokens: the result does not depend on which. */
 static void run_units(const still_call *call, still_scratch *scratches) {
   const still_attention_plan *plan = call->plan;
+  const size_t heads = (size_t)plan->unit_heads;
   still_unit_function *run = unit_function(plan->options.kind);
   STILL_OMP(parallel for num_threads(plan->threads) schedule(dynamic, 1))
   for (int unit = 0; unit < plan->units; unit++) {
-    const size_t head = (size_t)unit * (size_t)plan->unit_heads;
-    const still_task task = {.call = call,
-                             .plan = plan,
-                             .kernels = call->kernels,
-                             .scratch = &scratches[omp_get_thread_num()],
-                             .unit = (size_t)unit,
-                             .dim = (size_t)plan->options.head_dim,
-                             .kv_head = head / (size_t)plan->group,
-                             .head = head,
-                             .heads = (size_t)plan->unit_heads};
+    const still_task task =
+        still_task_of(call, &scratches[omp_get_thread_num()], (size_t)unit * heads, heads);
     run(&task);
   }
 }
 
-static void place_scratches(const still_attention_plan *plan, char *memory,
-                            still_scratch *scratches) {
-  const size_t bytes = still_scratch_bytes(plan);
-  for (int t = 0; t < plan->threads; t++)
-    still_scratch_place(&scratches[t], plan, memory + (size_t)t * bytes);
+/* Work space: the table of scratches, each thread's arrays, what passes need. */
+static size_t table_bytes(const still_attention_plan *plan) {
+  return still_round_up((size_t)plan->threads * sizeof(still_scratch), STILL_ALIGNMENT);
 }
 
 size_t still_forward_work_bytes(const still_attention_plan *plan) {
-  const size_t table =
-      still_round_up((size_t)plan->threads * sizeof(still_scratch), STILL_ALIGNMENT);
-  return table + (size_t)plan->threads * still_scratch_bytes(plan);
+  return table_bytes(plan) + (size_t)plan->threads * still_scratch_bytes(plan) +
+         still_passes_bytes(plan);
+}
+
+static void run(const still_call *call, char *memory) {
+  const still_attention_plan *plan = call->plan;
+  const size_t bytes = still_scratch_bytes(plan);
+  still_scratch *scratches = (still_scratch *)memory;
+  memory += table_bytes(plan);
+  for (int t = 0; t < plan->threads; t++, memory += bytes)
+    still_scratch_place(&scratches[t], plan, memory);
+  if (plan->options.kind == STILL_ATTENTION_FULL)
+    still_full_attention(call, scratches);
+  else if (plan->pass_chunks && call->n > STILL_SHARED_ROWS)
+    still_hybrid_passes(call, scratches, memory);
+  else
+    run_units(call, scratches);
 }
 
 still_status still_attention_forward(const still_attention_plan *plan, still_attention_cache *cache,
@@ -132,13 +151,7 @@ still_status still_attention_forward(const still_attention_plan *plan, still_att
                              .y_head_stride = y_head_stride,
                              .y_token_stride = y_token_stride,
                              .n = n};
-    still_scratch *scratches = still_work_data(work);
-    const size_t table = still_round_up((size_t)plan->threads * sizeof *scratches, STILL_ALIGNMENT);
-    place_scratches(plan, (char *)scratches + table, scratches);
-    if (plan->options.kind == STILL_ATTENTION_FULL)
-      still_full_attention(&call, scratches);
-    else
-      run_units(&call, scratches);
+    run(&call, still_work_data(work));
     cache->tokens += (int64_t)n;
   }
   still_work_give_back(work);

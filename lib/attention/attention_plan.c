@@ -85,14 +85,29 @@ static still_status derive(still_attention_plan *p) {
   return STILL_OK;
 }
 
+/* Turns of the busiest thread, in query heads, when units of `heads` heads are dealt out. */
+static int busiest(const still_attention_plan *p, int heads) {
+  const int units = p->options.heads / heads;
+  return (units + p->threads - 1) / p->threads * heads;
+}
+
 static void share_out(still_attention_plan *p) {
+  enum { PASS_TOKENS = 512, LONGEST_CHUNK = 4096 };
   const still_attention_options *o = &p->options;
-  const bool per_group = o->kind == STILL_ATTENTION_STILL && o->routing == STILL_ROUTING_PER_GROUP;
-  const bool by_group = per_group || o->kind == STILL_ATTENTION_FULL || p->threads <= o->kv_heads;
+  const bool routed = o->kind == STILL_ATTENTION_STILL;
+  const bool per_group = routed && o->routing == STILL_ROUTING_PER_GROUP;
+  const bool by_group =
+      per_group || o->kind == STILL_ATTENTION_FULL || busiest(p, p->group) <= busiest(p, 1);
   p->unit_heads = by_group ? p->group : 1;
   p->units = o->heads / p->unit_heads;
   p->route_heads = per_group ? p->group : 1;
-  p->routes = o->kind == STILL_ATTENTION_STILL ? o->heads / p->route_heads : 0;
+  p->routes = routed ? o->heads / p->route_heads : 0;
+  p->ring_chunks = routed ? 2 : 0;
+  if (!routed || p->units >= p->threads || o->chunk > LONGEST_CHUNK) return;
+  p->pass_chunks = o->chunk < PASS_TOKENS ? PASS_TOKENS / o->chunk : 1;
+  p->ring_chunks = p->pass_chunks + 2;
+  p->unit_heads = p->group; /* for calls of a few tokens */
+  p->units = o->kv_heads;
 }
 
 /* Hands the plan over to the GPU that its options name. */

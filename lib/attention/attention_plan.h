@@ -17,10 +17,14 @@ struct still_attention_plan {
   int features;      /* F of the linear state; 0 = none */
   int keep;          /* lambda; 0 without routing */
   int64_t most_kept; /* tokens that a routing unit ever keeps; -1 = grows with the sequence */
-  int near_span;     /* tokens of the window that the cache holds: 2 C, W; 0 = all (FULL) or none */
+  int ring_chunks; /* STILL: chunks that the rings of near tokens and of scores hold; 2, or more for passes */
+  int near_span; /* tokens of the window that the cache holds: 2 C, W; 0 = all (FULL) or none */
   /* Work is shared out by units of query heads that need no word from each other: a kv head's whole group, or
    * single query heads (each with its own copy of the window) where there are more threads than groups. */
   int units, unit_heads;
+  /* Chunks of one round where units would leave threads idle and a call goes by in passes over heads and chunks instead
+   * (hybrid_passes.c); 0 = never. */
+  int pass_chunks;
   /* Selections of kept tokens: one for each query head, or for each kv head. */
   int routes, route_heads;
   /* Copies of the caller's weights; NULL where not given. */

@@ -52,7 +52,7 @@ static void pass_snapshot(tape *t, still_attention_cache *cache) {
       pass(t, cache->near[i].values, half);
     }
   if (plan->routes)
-    pass(t, cache->scores, (size_t)plan->options.heads * (size_t)plan->near_span * sizeof(float));
+    pass(t, cache->scores, (size_t)plan->options.heads * still_score_ring(plan) * sizeof(float));
   pass_state(t, cache);
 }
 
@@ -148,7 +148,7 @@ static void pass_kept(tape *t, still_attention_cache *cache, int64_t kept) {
 }
 
 static void pass_scores(tape *t, still_attention_cache *cache, int64_t first, int64_t near) {
-  const int64_t ring = cache->plan->near_span;
+  const int64_t ring = (int64_t)still_score_ring(cache->plan);
   for (int h = 0; h < cache->plan->options.heads; h++)
     for (int64_t i = first; i < first + near; i++)
       pass(t, cache->scores ? cache->scores + h * ring + i % ring : NULL, sizeof(float));

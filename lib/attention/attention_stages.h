@@ -91,6 +91,9 @@ static inline size_t still_block_rows(const still_attention_plan *plan) {
   return rows > STILL_BLOCK_ROWS ? STILL_BLOCK_ROWS : rows ? rows : 1;
 }
 
+/* attention_forward.c: the task of one unit, or of part of its heads. */
+still_task still_task_of(const still_call *call, still_scratch *scratch, size_t head, size_t heads);
+
 /* scratch_layout.c: bytes of one thread's arrays, and their places in a piece of that size. */
 size_t still_scratch_bytes(const still_attention_plan *plan);
 void still_scratch_place(still_scratch *scratch, const still_attention_plan *plan, void *memory);
@@ -106,6 +109,15 @@ void still_append(const still_task *task, still_piece piece);
 /* One function for each kind: a unit's whole share of the call. */
 still_unit_function still_hybrid_attention, still_sliding_window, still_lolcats_attention,
     still_liger_gla_attention, still_feature_attention;
+/* hybrid_attention.c: the parts of it that hybrid_passes.c runs in another order. */
+void still_attend_near(const still_task *task, const still_block *block);
+void still_attend_kept(const still_task *task, const still_block *block);
+/* The part of the call from `offset` on that lies in one chunk. */
+still_piece still_piece_of_chunk(const still_call *call, size_t offset);
+/* hybrid_passes.c: the same work by passes over heads and chunks, for more threads than units. space: bytes as
+ * told by still_passes_bytes. */
+size_t still_passes_bytes(const still_attention_plan *plan);
+void still_hybrid_passes(const still_call *call, still_scratch *scratches, void *space);
 /* FULL has no state that passes from piece to piece, so it goes by blocks over all threads. */
 void still_full_attention(const still_call *call, still_scratch *scratches);
 
@@ -140,6 +152,12 @@ void still_saliency(const still_task *task, const still_block *block, const stil
 
 /* route.c: a chunk leaves the near window: its best join the kept tokens, the rest the state. */
 void still_route_chunk(const still_task *task, int64_t chunk);
+/* Its two halves, for the selection that begins with query head `head`. The first leaves the choice in
+ * scratch->chosen; the second reads the next tokens that were not chosen, at most STILL_BLOCK_ROWS from the chunk's token *from
+ * on, keys into scratch->keys, and returns how many. */
+void still_choose_kept(const still_task *task, size_t head, int64_t chunk);
+size_t still_gather_rest(const still_task *task, const unsigned char *chosen, int64_t first,
+                         size_t *from, float *values);
 /* Marks the `keep` best of `count` scores: descending, equal ones by position, NaN last. order: count ints. */
 void still_choose_best(unsigned char *chosen, const float *scores, size_t count, size_t keep,
                        int *order);

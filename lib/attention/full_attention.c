@@ -12,28 +12,16 @@ static void attend_block(const still_task *task, const still_block *block) {
   still_merge(task, block, false);
 }
 
-static still_task task_of(const still_call *call, size_t kv_head, still_scratch *scratch) {
-  const size_t group = (size_t)call->plan->group;
-  return (still_task){.call = call,
-                      .plan = call->plan,
-                      .kernels = call->kernels,
-                      .scratch = scratch,
-                      .unit = kv_head,
-                      .dim = (size_t)call->plan->options.head_dim,
-                      .kv_head = kv_head,
-                      .head = kv_head * group,
-                      .heads = group};
-}
-
 void still_full_attention(const still_call *call, still_scratch *scratches) {
   const int kv_heads = call->plan->options.kv_heads, threads = call->plan->threads;
+  const size_t group = (size_t)call->plan->group;
   const int64_t position = call->cache->tokens;
   const int pieces = (int)((call->n + STILL_BLOCK_ROWS - 1) / STILL_BLOCK_ROWS);
   STILL_OMP(parallel num_threads(threads)) {
     still_scratch *scratch = &scratches[omp_get_thread_num()];
     STILL_OMP(for schedule(dynamic, 1))
     for (int g = 0; g < kv_heads; g++) {
-      const still_task task = task_of(call, (size_t)g, scratch);
+      const still_task task = still_task_of(call, scratch, (size_t)g * group, group);
       still_append(&task, (still_piece){.tokens = call->n, .position = position});
     }
     /* the longest rows first, so that the threads end together */
@@ -41,7 +29,7 @@ void still_full_attention(const still_call *call, still_scratch *scratches) {
     for (int back = 0; back < pieces; back++)
       for (int g = 0; g < kv_heads; g++) {
         const size_t offset = (size_t)(pieces - 1 - back) * STILL_BLOCK_ROWS;
-        const still_task task = task_of(call, (size_t)g, scratch);
+        const still_task task = still_task_of(call, scratch, (size_t)g * group, group);
         still_for_blocks(&task,
                          (still_piece){.offset = offset,
                                        .tokens = still_smaller(call->n - offset, STILL_BLOCK_ROWS),

@@ -14,27 +14,32 @@
  */
 #include "attention/attention_stages.h"
 
+static int64_t chunk_of(const still_task *task, const still_block *block) {
+  return block->at.position / task->plan->options.chunk;
+}
+
 /* The previous chunk and this one up to the block's last token, in one step under one maximum; its weights also give
  * the scores of the new tokens. */
-static void attend_near(const still_task *task, const still_block *block, int64_t chunk) {
-  const int64_t length = task->plan->options.chunk;
-  const int64_t first = chunk ? (chunk - 1) * length : 0;
+void still_attend_near(const still_task *task, const still_block *block) {
+  const int64_t chunk = chunk_of(task, block);
+  const int64_t first = chunk ? (chunk - 1) * task->plan->options.chunk : 0;
   const int64_t end = block->at.position + (int64_t)block->at.tokens;
   const still_sight near = {.store = &task->call->cache->near[task->unit],
                             .first = first,
                             .count = (size_t)(end - first),
                             .causal = true};
+  still_softmax_begin(task, block);
   still_softmax_weigh(task, block, &near, 0, block->rows);
   still_saliency(task, block, &near);
   still_softmax_add_values(task, block, &near, 0, block->rows);
 }
 
 /* What routing has kept of chunks 0 .. chunk-2: every query of this chunk sees all of it. */
-static void attend_kept(const still_task *task, const still_block *block, int64_t chunk) {
+void still_attend_kept(const still_task *task, const still_block *block) {
   const size_t shared = (size_t)task->plan->route_heads, tokens = block->at.tokens;
+  const int64_t chunk = chunk_of(task, block);
   const int64_t kept = chunk < 2 ? 0 : still_kept_after(task->plan, chunk - 1);
-  if (!kept) return;
-  for (size_t h = 0, same; h < block->heads; h += same) {
+  for (size_t h = 0, same; kept && h < block->heads; h += same) {
     const size_t head = block->head + h;
     same = still_smaller(shared - head % shared, block->heads - h);
     const still_sight sight = {.store = &task->call->cache->kept[head / shared].store,
@@ -44,29 +49,25 @@ static void attend_kept(const still_task *task, const still_block *block, int64_
 }
 
 static void attend_block(const still_task *task, const still_block *block) {
-  const int64_t chunk = block->at.position / task->plan->options.chunk;
-  const bool linear = task->plan->features && chunk >= 2;
-  still_softmax_begin(task, block);
-  attend_near(task, block, chunk);
-  attend_kept(task, block, chunk);
+  const bool linear = task->plan->features && chunk_of(task, block) >= 2;
+  still_attend_near(task, block);
+  still_attend_kept(task, block);
   if (linear) still_linear_branch(task, block);
   still_merge(task, block, linear);
 }
 
-/* The part of the call from `offset` on that lies in one chunk. */
-static still_piece next_piece(const still_task *task, size_t offset) {
-  const int64_t position = task->call->cache->tokens + (int64_t)offset;
-  const int64_t length = task->plan->options.chunk;
+still_piece still_piece_of_chunk(const still_call *call, size_t offset) {
+  const int64_t position = call->cache->tokens + (int64_t)offset;
+  const int64_t length = call->plan->options.chunk;
   const size_t left = (size_t)(length - position % length);
-  return (still_piece){.offset = offset,
-                       .tokens = still_smaller(task->call->n - offset, left),
-                       .position = position};
+  return (still_piece){
+      .offset = offset, .tokens = still_smaller(call->n - offset, left), .position = position};
 }
 
 void still_hybrid_attention(const still_task *task) {
   const int64_t length = task->plan->options.chunk;
   for (size_t offset = 0; offset < task->call->n;) {
-    const still_piece piece = next_piece(task, offset);
+    const still_piece piece = still_piece_of_chunk(task->call, offset);
     const int64_t chunk = piece.position / length;
     if (piece.position % length == 0 && chunk >= 2) still_route_chunk(task, chunk - 2);
     still_append(task, piece);

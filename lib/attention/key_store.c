@@ -181,6 +181,6 @@ const float *still_key_store_values(const still_key_store *s, const still_kernel
 }
 
 size_t still_key_store_piece(const still_key_store *s, int64_t first, size_t n) {
-  const size_t ring = s->tiles * TILE, left = ring - (size_t)first % ring;
+  const size_t ring = (s->cut ? s->cut : s->tiles) * TILE, left = ring - (size_t)first % ring;
   return n < left ? n : left;
 }

@@ -16,6 +16,9 @@ typedef struct still_key_store {
   still_dtype type;
   size_t dim;
   size_t tiles;
+  size_t
+      cut; /* tiles: pieces of values end at multiples of it, so that sums do not depend on the ring's length, which is a
+                 multiple of it too; 0 = only where the store ends */
 } still_key_store;
 
 /* Tiles of a list of n keys, and of a ring that must hold any n keys in a row, of which the first may lie at

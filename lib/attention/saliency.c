@@ -90,7 +90,7 @@ static float simple_score(const still_task *task, const still_block *block, size
 }
 
 static void store_scores(const still_task *task, const still_block *block) {
-  const size_t ring = (size_t)task->plan->near_span, tokens = block->at.tokens;
+  const size_t ring = still_score_ring(task->plan), tokens = block->at.tokens;
   float *out = task->call->inputs->scores;
   for (size_t i = 0; i < block->rows; i++) {
     const size_t head = block->head + i / tokens, token = i % tokens;

@@ -93,6 +93,29 @@ static void threads_do_not_change_a_bit(void **state) {
   }
 }
 
+/* Few heads on many threads, over several rounds of passes and broken chunks. */
+static void passes_are_the_same_too(void **state) {
+  (void)state;
+  static const size_t lengths[] = {1000, 1, 700, 3, 129};
+  static const int chunks[] = {1, 7, 64, 100, 600};
+  for (size_t c = 0; c < CHECK_COUNT(chunks); c++)
+    for (int routing = 0; routing < 2; routing++) {
+      still_attention_options o = small_options(STILL_ATTENTION_STILL);
+      o.chunk = chunks[c];
+      o.keep = chunks[c] < 9 ? 1 : 9;
+      o.budget = chunks[c] + 100;
+      o.routing = (still_routing)routing;
+      problem p = problem_create(&o, 2000, 150 + c);
+      answer want = run_pieces(&p, lengths, CHECK_COUNT(lengths));
+      p.options.threads = 7;
+      answer got = run_pieces(&p, lengths, CHECK_COUNT(lengths));
+      check_same_answer(&got, &want, true, 0);
+      answer_free(&got);
+      answer_free(&want);
+      problem_free(&p);
+    }
+}
+
 /* Two caches of one plan, and what each has done. */
 typedef struct pair {
   problem p;
@@ -211,6 +234,7 @@ int main(void) {
       cmocka_unit_test(any_split_gives_the_same),
       cmocka_unit_test(random_splits),
       cmocka_unit_test(threads_do_not_change_a_bit),
+      cmocka_unit_test(passes_are_the_same_too),
       cmocka_unit_test(a_saved_cache_goes_on_bit_for_bit),
       cmocka_unit_test(a_snapshot_rolls_back_bit_for_bit),
       cmocka_unit_test(damaged_saves_change_nothing),
