@@ -60,11 +60,12 @@ static still_status pick_rows(trainer *t) {
   return STILL_OK;
 }
 
-/* Each row's own budget: a hash of seed, step and row, so that a resumed run draws the same. */
+/* Each row's own budget: a hash of seed, step and row, so that a resumed run draws the same. Validation rows keep
+ * theirs. */
 static int budget_of(const trainer *t, size_t row) {
   if (!t->options.budget_count) return 0;
-  const uint64_t draw =
-      still_hash64(still_hash64(t->options.seed ^ (uint64_t)t->at.step << 32) ^ row);
+  const uint64_t step = t->validating ? 0 : (uint64_t)t->at.step;
+  const uint64_t draw = still_hash64(still_hash64(t->options.seed ^ step << 32) ^ row);
   return t->options.budgets[draw % t->options.budget_count];
 }
 
@@ -146,7 +147,11 @@ static still_status loss_of(trainer *t, const size_t *rows, size_t count, bool g
 }
 
 still_status trainer_validate(trainer *t, double *loss, double *each) {
-  return loss_of(t, t->data->validation, t->data->validation_rows, false, loss, each);
+  t->validating = true;
+  const still_status status =
+      loss_of(t, t->data->validation, t->data->validation_rows, false, loss, each);
+  t->validating = false;
+  return status;
 }
 
 /* ---- rate ---- */

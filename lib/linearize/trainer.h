@@ -52,7 +52,7 @@ typedef struct trainer {
   trainer_progress at;
   metrics_history history;
   double started, loop_started; /* clock */
-  bool wrote_output;
+  bool wrote_output, validating;
 } trainer;
 
 /* training_state.c: all or nothing. */
