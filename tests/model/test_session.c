@@ -436,6 +436,37 @@ static void failures_leave_the_session_as_it_was(void **state) {
   for (size_t i = 0; i < CHECK_COUNT(kinds); i++) check_failures_leave_no_trace(kinds[i]);
 }
 
+/* Going back after a failure replays tokens from before a checkpoint: the checkpoint must survive that. */
+static void checkpoints_survive_failures(void **state) {
+  (void)state;
+  for (size_t k = 0; k < CHECK_COUNT(kinds); k++) {
+    const still_session_options options = kind_options(kinds[k]);
+    const still_token bad = 96;
+    still_token ids[100];
+    random_ids(ids, 100, 96, 5);
+    model_run run = open_run(poisoned_model(), &options),
+              control = open_run(poisoned_model(), &options);
+    still_checkpoint *checkpoint;
+    for (int i = 0; i < 40; i++) {
+      if (i == 27) check_ok(still_session_checkpoint(run.session, &checkpoint));
+      check_ok(still_session_evaluate(run.session, ids + i, 1, NULL, NULL));
+      if (i < 27) check_ok(still_session_evaluate(control.session, ids + i, 1, NULL, NULL));
+    }
+    check_fails(still_session_evaluate(run.session, &bad, 1, NULL, NULL), STILL_ERROR_NUMERIC,
+                "position 40 in layer 0");
+    check_ok(still_session_rollback(run.session, checkpoint));
+    check_fails(still_session_evaluate(run.session, &bad, 1, NULL, NULL), STILL_ERROR_NUMERIC,
+                "position 27 in layer 0");
+    check_ok(still_session_evaluate(run.session, ids + 50, 30, NULL, NULL));
+    check_ok(still_session_evaluate(control.session, ids + 50, 30, NULL, NULL));
+    assert_memory_equal(still_session_logits(run.session), still_session_logits(control.session),
+                        VOCABULARY * sizeof(float));
+    still_checkpoint_destroy(checkpoint);
+    close_run(&run);
+    close_run(&control);
+  }
+}
+
 static int count_calls(void *user, uint64_t done, uint64_t total) {
   uint64_t *last = user;
   assert_true(done >= *last && total == 200);
@@ -563,6 +594,7 @@ int main(void) {
       cmocka_unit_test(wrong_tokens_are_named),
       cmocka_unit_test(warned_once_beyond_the_trained_context),
       cmocka_unit_test(failures_leave_the_session_as_it_was),
+      cmocka_unit_test(checkpoints_survive_failures),
       cmocka_unit_test(progress_rises_to_the_end),
       cmocka_unit_test(layer_kinds_are_read),
       cmocka_unit_test(mixed_kinds),
