@@ -6,9 +6,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* x86: the CPUID bits of the whole level and, by OSXSAVE and XGETBV, that the system saves its registers.
- *   avx2   = AVX2 + FMA + F16C, XCR0 bits 1, 2
- *   avx512 = avx2 + AVX512 F, BW, DQ, VL, XCR0 bits 5..7 too
+/* x86: the CPUID bits of the whole level and, by OSXSAVE and XGETBV, that the system saves its
+ * registers.
+ *   avx2     AVX2 + FMA + F16C; XCR0 bits 1, 2
+ *   avx512   avx2 + AVX512 F, BW, DQ, VL; XCR0 bits 5..7 too
  * AArch64: NEON is part of it. */
 bool still_cpu_has(const char *level);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Half floats one at a time, in integers, exact: nearest even, subnormals kept, NaN stays NaN (quiet, its
- * upper payload bits kept). */
+ * Half floats one at a time, in integers, exact: nearest even, subnormals kept, NaN stays NaN
+ * (quiet, its upper payload bits kept). */
 #ifndef STILL_SIMD_HALF_H
 #define STILL_SIMD_HALF_H
 

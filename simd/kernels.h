@@ -2,11 +2,12 @@
  *
  * The kernels: pure functions on float arrays. No allocation, no threads, no logging, no model.
  *
- * One struct of pointers, filled by kernels_portable.c (plain loops: the semantics) and overwritten level
- * by level by kernels_<isa>.c, each of which compiles the same *.simd.h texts over its vec_<isa>.h.
- * Arguments: outputs, inputs, sizes. Sizes may be any number >= 1 unless a kernel says otherwise; pointers
- * need no alignment; nothing outside the stated arrays is read or written. Inputs and outputs do not
- * overlap unless stated. NaN and infinity propagate as in the portable text.
+ * One struct of pointers, filled by kernels_portable.c (plain loops: the semantics) and overwritten
+ * level by level by kernels_<isa>.c, each of which compiles the same *.simd.h texts over its
+ * vec_<isa>.h. Arguments: outputs, inputs, sizes. Sizes may be any number >= 1 unless a kernel says
+ * otherwise; pointers need no alignment; nothing outside the stated arrays is read or written.
+ * Inputs and outputs do not overlap unless stated. NaN and infinity propagate as in the portable
+ * text.
  */
 #ifndef STILL_SIMD_KERNELS_H
 #define STILL_SIMD_KERNELS_H
@@ -14,8 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys are stored for products along the key axis in tiles of this many: tile i holds keys 32 i .. 32 i +
- * 31 as [channel][key], so a tile of D channels is D * 32 floats. */
+/* Keys are stored for products along the key axis in tiles of this many: tile i holds keys 32 i ..
+ * 32 i + 31 as [channel][key], so a tile of D channels is D * 32 floats. */
 enum { STILL_KEY_TILE = 32 };
 
 typedef void still_matvec(float *out, const void *w, const float *x, size_t rows, size_t dim);
@@ -29,8 +30,9 @@ typedef struct still_kernels {
   /* matmul: C (m x n) = A B, or C += A B when accumulate is not 0.
    *   A(i, p) = a[i * a_row + p * a_col]: plain (a_col 1) or transposed (a_row 1)
    *   B(p, j) = b[p * b_row + j], C(i, j) = c[i * c_row + j]
-   * For products whose operands stay in the caches (m, n, k up to some hundreds); blocks itself along k
-   * for L1. The order of summation over k depends on k alone, not on m, n or the split of either. */
+   * For products whose operands stay in the caches (m, n, k up to some hundreds); blocks itself
+   * along k for L1. The order of summation over k depends on k alone, not on m, n or the split of
+   * either. */
   void (*matmul)(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col, const float *b,
                  size_t b_row, size_t m, size_t n, size_t k, int accumulate);
 
@@ -41,31 +43,32 @@ typedef struct still_kernels {
   /* ---- attention stages (spec sections 2 to 4) ---- */
 
   /* softmax_rows: one block of an online softmax, in place.
-   *   s (rows x s_row): logits q . k, not yet scaled; row i takes part in columns begin[i] .. end[i]-1
-   *   (begin may be NULL = 0; an empty range is allowed); the others become 0 up to `columns`.
-   *   scale > 0
-   *   max, sum (rows): running maximum of the scaled logits and sum of exp(s - max); -inf and 0 at first
+   *   s (rows x s_row): logits q . k, not yet scaled (scale > 0); row i takes part in columns
+   *     begin[i] .. end[i]-1 (begin may be NULL = 0; an empty range is allowed), the others become 0
+   *     up to `columns`
+   *   max, sum (rows): running maximum of the scaled logits and sum of exp(s - max); -inf and 0 at
+   *     first
    *   rescale (rows) out: what weighted sums made under the old maximum must be multiplied by
-   * After: s[i][j] = exp(scale * s[i][j] - max[i]); sum includes them. Rows that have seen nothing keep -inf, 0,
-   * rescale 1. */
+   * After: s[i][j] = exp(scale * s[i][j] - max[i]), and sum includes them. Rows that have seen
+   * nothing keep -inf, 0, rescale 1. */
   void (*softmax_rows)(float *s, size_t s_row, size_t rows, size_t columns, const int *begin,
                        const int *end, float scale, float *max, float *sum, float *rescale);
 
-  /* saliency_rows: self-saliency of tokens whose window is columns end[i]-window[i] .. end[i]-1 of a row,
-   * the token itself last. s holds UNSCALED logits; 1 <= window[i]. Error against float64: 1e-5 relative,
-   * 2e-6 absolute. */
+  /* saliency_rows: self-saliency of tokens whose window is columns end[i]-window[i] .. end[i]-1 of
+   * a row, the token itself last. s holds UNSCALED logits; 1 <= window[i]. Error against float64:
+   * 1e-5 relative, 2e-6 absolute. */
   void (*saliency_rows)(float *score, const float *s, size_t s_row, size_t rows, const int *end,
                         const int *window, float scale);
 
-  /* saliency_from_weights: the same from what softmax_rows left in s (weights exp(s - max) of at least the
-   * window); returns in score NaN for a row whose window's weights are too small to be exact (sum below
-   * 1e-20): the caller then uses saliency_rows on its logits. */
+  /* saliency_from_weights: the same from what softmax_rows left in s (weights exp(s - max) of at
+   * least the window); returns in score NaN for a row whose window's weights are too small to be
+   * exact (sum below 1e-20): the caller then uses saliency_rows on its logits. */
   void (*saliency_from_weights)(float *score, const float *weights, size_t row, size_t rows,
                                 const int *end, const int *window);
 
-  /* feature_rows: y (rows x dim, stride y_row) = x A already; out (rows x 2 dim, stride out_row) = max([softmax(u),
-   * softmax(-u)], 1e-12) with u = y * (norm[i] / max(||y||, 1e-12)), or u = y when norm is NULL (Hedgehog). norm (rows) holds
-   * ||x||. */
+  /* feature_rows: y (rows x dim, stride y_row) = x A already; out (rows x 2 dim, stride out_row) =
+   * max([softmax(u), softmax(-u)], 1e-12) with u = y * (norm[i] / max(||y||, 1e-12)), or u = y when
+   * norm is NULL (Hedgehog). norm (rows) holds ||x||. */
   void (*feature_rows)(float *out, size_t out_row, const float *y, size_t y_row, const float *norm,
                        size_t rows, size_t dim);
 
@@ -80,8 +83,8 @@ typedef struct still_kernels {
   void (*column_sums)(float *out, const float *x, size_t x_row, size_t rows, size_t dim);
 
   /* merge_rows: y = (softmax_part + gate * linear_part) / (sum + linear_sum), row by row.
-   * gate NULL = 1; linear_part NULL = no linear branch (linear_sum is then ignored). A denominator of 0
-   * gives a row of 0; y may be softmax_part or linear_part. */
+   * gate NULL = 1; linear_part NULL = no linear branch (linear_sum is then ignored). A denominator
+   * of 0 gives a row of 0; y may be softmax_part or linear_part. */
   void (*merge_rows)(float *y, size_t y_row, const float *softmax_part, size_t s_row,
                      const float *linear_part, size_t l_row, const float *gate, size_t g_row,
                      const float *sum, const float *linear_sum, size_t rows, size_t dim);
@@ -96,8 +99,8 @@ typedef struct still_kernels {
                    size_t dim);
 
   /* rotary: rotates the pairs (i, i + half) of each head in place (Hugging Face order).
-   * x (rows x heads*dim, row stride x_row); cosine, sine (rows x half). 2 * half <= dim, most often equal;
-   * channels from 2 * half on stay. */
+   * x (rows x heads*dim, row stride x_row); cosine, sine (rows x half). 2 * half <= dim, most often
+   * equal; channels from 2 * half on stay. */
   void (*rotary)(float *x, size_t x_row, const float *cosine, const float *sine, size_t rows,
                  size_t heads, size_t dim, size_t half);
 
@@ -113,11 +116,11 @@ typedef struct still_kernels {
   /* dot: sum of a[i] b[i]. */
   float (*dot)(const float *a, const float *b, size_t n);
 
-  /* Weight rows dotted with one activation row, for decode: out[r] = W_r . x, r = 0 .. rows-1, dim columns.
-   * Rows are contiguous in the type's own form (dim a multiple of its block: 32, for the K types 256). Quantised types may
-   * round activations to 16-bit integers with one scale for each 32: an error of at most 32's largest / 65534
-   * each. The bits of out[r] do not depend on the other rows. From Q4_0 on, NULL where the level has none:
-   * convert the rows and use dot. */
+  /* Weight rows dotted with one activation row, for decode: out[r] = W_r . x, r = 0 .. rows-1, dim
+   * columns. Rows are contiguous in the type's own form (dim a multiple of its block: 32, for the K
+   * types 256). Quantised types may round activations to 16-bit integers with one scale for each
+   * 32: an error of at most 32's largest / 65534 each. The bits of out[r] do not depend on the
+   * other rows. From Q4_0 on, NULL where the level has none: convert the rows and use dot. */
   void (*matvec_f32)(float *out, const float *w, const float *x, size_t rows, size_t dim);
   void (*matvec_f16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
   void (*matvec_bf16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
@@ -128,16 +131,16 @@ typedef struct still_kernels {
   void (*f32_to_f16)(uint16_t *out, const float *x, size_t n); /* nearest even */
   void (*bf16_to_f32)(float *out, const uint16_t *x, size_t n);
   void (*f32_to_bf16)(uint16_t *out, const float *x, size_t n); /* nearest even, NaN stays NaN */
-  /* Quantised blocks (n a multiple of the block) to the bits that lib/formats defines; from Q4_0 on, NULL where
-   * the level has none. */
+  /* Quantised blocks (n a multiple of the block) to the bits that lib/formats defines; from Q4_0
+   * on, NULL where the level has none. */
   still_unpack *q8_0_to_f32, *q4_0_to_f32, *q4_1_to_f32, *q4_k_to_f32, *q5_k_to_f32, *q6_k_to_f32;
 } still_kernels;
 
 /* The table in use; never NULL. Chosen at the first call, from the machine and STILL_CPU. */
 const still_kernels *still_kernels_get(void);
 
-/* For tests and benches: the table of one level, NULL if this build or machine lacks it. Levels in ascending
- * order are still_kernels_levels()[i], NULL-terminated. */
+/* For tests and benches: the table of one level, NULL if this build or machine lacks it. Levels in
+ * ascending order are still_kernels_levels()[i], NULL-terminated. */
 const still_kernels *still_kernels_level(const char *level);
 const char *const *still_kernels_levels(void);
 

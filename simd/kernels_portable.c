@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Every kernel in plain loops: what the others must compute, and the whole library on a machine that has
- * nothing else. Contracts: kernels.h. */
+ * Every kernel in plain loops: what the others must compute, and the whole library on a machine
+ * that has nothing else. Contracts: kernels.h. */
 #include "simd/kernels.h"
 
 #include "simd/half.h"
@@ -27,9 +27,9 @@ static four load_four(const float *x) {
   return value;
 }
 
-/* One tile of C over one block of k, summed from 0 and added once: with long sums (the linear state) the
- * error grows with the number of blocks, not of terms. Vectors are spelled out since compilers find them in
- * the loops of matmul_edge, but badly. */
+/* One tile of C over one block of k, summed from 0 and added once: with long sums (the linear
+ * state) the error grows with the number of blocks, not of terms. Vectors are spelled out since
+ * compilers find them in the loops of matmul_edge, but badly. */
 static void matmul_tile(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col,
                         const float *b, size_t b_row, size_t depth, int accumulate) {
   four sum[TILE_ROWS][2] = {{{0}}};
@@ -120,11 +120,12 @@ static void softmax_rows(float *s, size_t s_row, size_t rows, size_t columns, co
   }
 }
 
-/* Spec section 2 from p = a_t and others = sum of the window's other weights over all of them (not 1 - p, which has no
- * digits left when p is close to 1). With a_j = others * b_j the definition becomes
- *   p log((p + eps) / eps) + others log(others) + sum over j != t of a_j log1p(eps p / (a_j + eps others))
- * whose last sum is at most window * eps * p, that is window * eps / (log(p / eps) - 1) of the score: below 1e-6 of it up
- * to a window of 1000, and left out. */
+/* Spec section 2 from p = a_t and others = the window's other weights over all of them (not 1 - p,
+ * which has no digits left when p is close to 1). With a_j = others * b_j the definition becomes
+ *   p log((p + eps) / eps) + others log(others)
+ *     + sum over j != t of a_j log1p(eps p / (a_j + eps others))
+ * The last sum is at most window * eps * p, that is window * eps / (log(p / eps) - 1) of the score:
+ * below 1e-6 of it up to a window of 1000, and left out. */
 static float saliency_score(float p, float others) {
   const float log_others = p < 0.5f ? log1pf(-p) : logf(others);
   return p * log1pf(p * inverse_epsilon) + (others > 0 ? others * log_others : 0);
@@ -155,7 +156,8 @@ static void saliency_from_weights(float *score, const float *weights, size_t row
   }
 }
 
-/* out = max(softmax(factor * x), 1e-12) for a factor of either sign; floor 0 leaves the softmax alone. */
+/* out = max(softmax(factor * x), 1e-12) for a factor of either sign; floor 0 leaves the softmax
+ * alone. */
 static void softmax_of(float *out, const float *x, float factor, size_t dim, float floor) {
   float max = -INFINITY, sum = 0;
   for (size_t j = 0; j < dim; j++) max = factor * x[j] > max ? factor * x[j] : max;

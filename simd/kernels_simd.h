@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * All kernel texts over one vector header, for the translation unit of one instruction set: include vec_<isa>.h, then
- * this, then call fill_kernels. */
+ * All kernel texts over one vector header, for the translation unit of one instruction set: include
+ * vec_<isa>.h, then this, then call fill_kernels. */
 #ifndef STILL_SIMD_KERNELS_SIMD_H
 #define STILL_SIMD_KERNELS_SIMD_H
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * Matrix product by register tiles, and the packing of keys.
  *
- * A tile is 1 .. MATMUL_ROWS rows of C by half, once or twice MATMUL_VECTORS vectors. Its sums stay in registers
- * while k runs over a block of DEPTH, one row of B and one column of A at a time, and go to C once a block.
- * Each element of C is thus one chain of fused multiply-adds a block, whatever tile it falls in: the bits depend
- * on k alone. Columns are the outer loop, so that a panel of B (DEPTH rows of a tile's width) stays in the
- * first-level cache while A streams by. A panel is copied first where its rows lie so far apart that they would
- * fight for the same sets of that cache, or where C has fewer columns than the tile. */
+ * A tile is 1 .. MATMUL_ROWS rows of C by half, once or twice MATMUL_VECTORS vectors. Its sums stay
+ * in registers while k runs over a block of DEPTH, one row of B and one column of A at a time, and
+ * go to C once a block. Each element of C is thus one chain of fused multiply-adds a block,
+ * whatever tile it falls in: the bits depend on k alone. Columns are the outer loop, so that a
+ * panel of B (DEPTH rows of a tile's width) stays in the first-level cache while A streams by. A
+ * panel is copied first where its rows lie so far apart that they would fight for the same sets of
+ * that cache, or where C has fewer columns than the tile. */
 
 enum {
   DEPTH = 128,
@@ -94,7 +95,8 @@ static void part_of_tile(const panel *t, float *c, const float *a, size_t rows,
     }
 }
 
-/* All rows of one panel, in tiles as equal as possible: a last tile of one row would wait for its own sums. */
+/* All rows of one panel, in tiles as equal as possible: a last tile of one row would wait for its
+ * own sums. */
 static void matmul_panel(const panel *t, float *c, const float *a, size_t m,
                          matmul_function *const *functions) {
   const size_t count = (m + MATMUL_ROWS - 1) / MATMUL_ROWS, rows = m / count, longer = m % count;

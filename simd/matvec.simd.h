@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Rows of weights times one row of activations (decode): bound by memory, so several rows are read at once, for as many
- * streams as the prefetcher follows. The order of a row's sum depends on dim alone. */
+ * Rows of weights times one row of activations (decode): bound by memory, so several rows are read
+ * at once, for as many streams as the prefetcher follows. The order of a row's sum depends on dim
+ * alone. */
 
 /* Two sums for each row, over even and odd vectors. `load` turns VF weights into floats. */
 #define MATVEC(name, type, load, load_one)                                                         \

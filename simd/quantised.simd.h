@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * Rows of quantised weights times one row of activations (decode), and quantised blocks to floats (prefill).
+ * Rows of quantised weights times one row of activations (decode), and quantised blocks to floats
+ * (prefill).
  *
- * Products are of integers: the weights as stored, the activations as int16 with one scale for each 32. With 8 bits
- * their rounding would be about 0.6 % of a typical result; with 16 bits it is 2e-5 of it, and a multiply-add of
- * 16-bit pairs costs what the 8-bit one and its sign juggling do. Activations that are not finite make every
- * result NaN. The block layouts are described in lib/formats/dequantize.c, which these agree with bit by bit. */
+ * Products are of integers: the weights as stored, the activations as int16 with one scale for
+ * each 32. With 8 bits their rounding would be about 0.6 % of a typical result; with 16 bits it is
+ * 2e-5 of it, and a multiply-add of 16-bit pairs costs what the 8-bit one and its sign juggling do.
+ * Activations that are not finite make every result NaN. The block layouts are described in
+ * lib/formats/dequantize.c, which these agree with bit by bit. */
 
 enum {
   SPAN = 4096, /* activations held as integers at a time */

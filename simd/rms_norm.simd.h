@@ -16,8 +16,8 @@ static void row_norms(float *out, const float *x, size_t x_row, size_t rows, siz
   for (size_t i = 0; i < rows; i++, x += x_row) out[i] = sqrtf(row_dot(x, x, dim));
 }
 
-/* Summed from 0 and added to out once, as matmul does with a block of k. Several vectors abreast use whole cache
- * lines of each row. */
+/* Summed from 0 and added to out once, as matmul does with a block of k. Several vectors abreast
+ * use whole cache lines of each row. */
 static inline __attribute__((always_inline)) void
 sum_columns(float *out, const float *x, size_t x_row, size_t rows, const size_t vectors) {
   vf sum[4];

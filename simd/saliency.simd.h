@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Self-saliency (spec section 2) in the closed form that kernels_portable.c derives: for each row two sums, then
- * two logarithms, which are taken for VF rows at once. */
+ * Self-saliency (spec section 2) in the closed form that kernels_portable.c derives: for each row
+ * two sums, then two logarithms, which are taken for VF rows at once. */
 
 /* own, others: weights of the token itself and of the rest of its window, not normalised. */
 static vf saliency_score(vf own, vf others) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * One block of an online softmax over rows of logits, and softmax of short rows. */
 
-/* s[0..count) becomes exp(scale * s - max), some of s[count..room) 0; returns the sum. The scale enters by a fused multiply,
- * so the only rounding before exp is that of max, which is the same for all. */
+/* s[0..count) becomes exp(scale * s - max), some of s[count..room) 0; returns the sum. The scale
+ * enters by a fused multiply, so the only rounding before exp is that of max, which is the same for
+ * all. */
 static float exponentials(float *s, size_t count, size_t room, float scale, float max) {
   const vf by = vf_set(scale), minus = vf_set(-max);
   vf sum = vf_zero();

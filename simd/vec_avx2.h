@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * Vectors of 8 floats: AVX2 + FMA + F16C. The same names as in vec_avx512.h and vec_neon.h:
  *   vf                   VF floats
- *   vf_load_n, _store_n  the first n lanes, 0 <= n <= VF; the others load as 0 and are not touched in memory
+ *   vf_load_n, _store_n  the first n lanes, 0 <= n <= VF; the others load as 0 and stay in memory
  *   vf_first             v in the first n lanes, `rest` in the others
  *   vf_max(x, y)         x > y ? x : y, so y where either is NaN; vf_min likewise
- *   vf_power_of_two      2^n for whole n in -127 .. 128, where -127 gives 0 and 128 infinity
+ *   vf_power_of_two      2^n for whole n in -127 .. 128; -127 gives 0 and 128 infinity
  *   vf_split             x > 0 as mantissa in [1, 2) (returned) times 2^exponent
  *   vf_load_f16, ...     VF halves to or from floats, exact and to nearest even
  *   vb                   32 bytes, the weights of quantised blocks
@@ -38,8 +38,8 @@ static inline void vf_store(float *x, vf v) {
   _mm256_storeu_ps(x, v);
 }
 
-/* Ends of rows go in pieces of 4, 2, 1: masked stores are slow on AMD before Zen 4, and masked loads touch what they
- * should not under qemu 7.2, by which CI runs old processors. */
+/* Ends of rows go in pieces of 4, 2, 1: masked stores are slow on AMD before Zen 4, and masked
+ * loads touch what they should not under qemu 7.2, by which CI runs old processors. */
 static inline vf vf_load_n(const float *x, size_t n) {
   if (n == VF) return vf_load(x);
   const __m128 zero = _mm_setzero_ps(), four = n & 4 ? _mm_loadu_ps(x) : zero;

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-/* exp(x) by a kernel errs by 2 ulp of itself (portable: libm's; SIMD: vec_math.h states 1), and by what its argument's
- * roundings, each half an ulp of the argument's parts, do to it. */
+/* exp(x) by a kernel errs by 2 ulp of itself (portable: libm's; SIMD: vec_math.h states 1), and by
+ * what its argument's roundings, each half an ulp of the argument's parts, do to it. */
 static double exp_bound(double value, double argument_parts) {
   return value * HALF_ULP * (4 + 2 * argument_parts) + FLT_MIN;
 }
@@ -216,8 +216,9 @@ static void call_saliency_from_weights(const still_kernels *k, float *out, const
   call_saliency(k, out, weights, true);
 }
 
-/* softmax(factor * x), floored, and how far a float kernel may be from it: the factor (a norm over a norm) errs by dim/2 + 4
- * half ulps, which moves the argument's parts by that much; the sum adds dim half ulps. */
+/* softmax(factor * x), floored, and how far a float kernel may be from it: the factor (a norm over
+ * a norm) errs by dim/2 + 4 half ulps, which moves the argument's parts by that much; the sum adds
+ * dim half ulps. */
 static void check_softmax_of(check *c, const char *what, size_t row, const float *got,
                              const float *x, double factor, size_t dim, double floor, bool normed) {
   double max = -INFINITY, sum = 0, top = 0;

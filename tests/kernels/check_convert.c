@@ -5,7 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-/* A format of `fraction` bits below the leading one, exponents from `lowest` (of the smallest normal number). */
+/* A format of `fraction` bits below the leading one, exponents from `lowest` (of the smallest
+ * normal number). */
 typedef struct half_format {
   int fraction, lowest, highest;
 } half_format;
@@ -52,13 +53,19 @@ static void check_widen(check *c, half_format f, widen *kernel) {
   }
 }
 
-/* Floats near the places where rounding decides: values of the format, midpoints, their neighbours, any bits. */
+/* Floats near the places where rounding decides: values of the format, midpoints, their neighbours,
+ * NaN, any bits. */
 static float near_half(check *c, half_format f) {
   const uint64_t bits = still_random_u64(&c->random);
   const uint32_t any = (uint32_t)(bits >> 32);
   float value;
   memcpy(&value, &any, sizeof value);
   if (bits & 1) return value;
+  if ((bits & 0xf0) == 0x10) { /* NaN whose few bits rounding would lose or carry away */
+    const uint32_t nan = bits & 0x100 ? 0x7f800001 : bits & 0x200 ? 0xff80ffff : 0x7fffffff;
+    memcpy(&value, &nan, sizeof value);
+    return value;
+  }
   value = (float)half_value(f, (uint16_t)(bits >> 8));
   const float next = (float)half_value(f, (uint16_t)((bits >> 8) + 1));
   if (bits & 2) value = (float)(((double)value + next) / 2);

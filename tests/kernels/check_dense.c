@@ -137,8 +137,8 @@ static void call_rotary(const still_kernels *k, float *out, const float *in) {
   k->rotary(out, 1024, in, in + 1024, 8, 8, 128, 64);
 }
 
-/* exp errs by 2 ulp, the sum and the division by one each. Where exp(-x) overflows the result is 0 or, beyond that, below
- * FLT_MIN. */
+/* exp errs by 2 ulp, the sum and the division by one each. Where exp(-x) overflows the result is 0
+ * or, beyond that, below FLT_MIN. */
 static void check_activation(check *c, size_t n, const float *x, const float *up,
                              const float *out) {
   for (size_t i = 0; i < n; i++) {

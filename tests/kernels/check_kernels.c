@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * check_kernels [--level L] [--kernel GLOB] [--seed N] [--list] [--bench]
  *
- * Runs every check (or those whose name fits GLOB) on one level's kernels; the best level when none is named. --bench times them
- * instead, beside the portable ones. Exit 0 all right, 1 a failure, 2 wrong usage, 77 this machine or build lacks the level. */
+ * Runs every check (or those whose name fits GLOB) on one level's kernels; the best level when none
+ * is named. --bench times them instead, beside the portable ones. Exit 0 all right, 1 a failure, 2
+ * wrong usage, 77 this machine or build lacks the level. */
 #define _GNU_SOURCE
 #include "check_kernels.h"
 
@@ -105,8 +106,8 @@ static int size_batch(const check_test *test, const still_kernels *kernels, floa
   return calls;
 }
 
-/* Median nanoseconds of a call, and the median of its speed-up (where there is a portable one): batches of both kinds take turns, so that whatever else the
- * machine does meets them alike. */
+/* Median nanoseconds of a call, and the median of its speed-up (where there is a portable one):
+ * batches of both kinds take turns, so that whatever else the machine does meets them alike. */
 static double time_call(const check_test *test, const still_kernels *kernels,
                         const still_kernels *portable, float *out, const float *in,
                         double *speedup) {

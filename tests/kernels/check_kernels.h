@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * check_kernels: every kernel of one level against float64, on hostile buffers.
  *
- * A check builds its arrays here: each ends at an unmapped page (or begins after one, by chance), so its pointers are aligned
- * to an element at best and one byte too far is a signal; inputs are sealed read-only; outputs are poisoned with
- * 0xAA, and what a kernel should not touch of them must still be poison. */
+ * A check builds its arrays here: each ends at an unmapped page (or begins after one, by chance),
+ * so its pointers are aligned to an element at best and one byte too far is a signal; inputs are
+ * sealed read-only; outputs are poisoned with 0xAA, and what a kernel should not touch of them must
+ * still be poison. */
 #ifndef STILL_TESTS_CHECK_KERNELS_H
 #define STILL_TESTS_CHECK_KERNELS_H
 
@@ -30,8 +31,9 @@ typedef struct check {
   char shape[120];   /* of the case at work, for the failure's sentence */
 } check;
 
-/* A test of one kernel and, for --bench, one call of it on `in`, `out` (BENCH_FLOATS each, `in` filled once with values
- * in -1 .. 1) at a typical size; work = what one call does, in `unit` (operations or bytes). */
+/* A test of one kernel and, for --bench, one call of it on `in`, `out` (BENCH_FLOATS each, `in`
+ * filled once with values in -1 .. 1) at a typical size; work = what one call does, in `unit`
+ * (operations or bytes). */
 enum { BENCH_FLOATS = 1 << 22 };
 typedef struct check_test {
   const char *name;

@@ -8,8 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A sum of n rounded products, in any order, with or without fused multiplies: error <= (n + 2) half ulps of the sum
- * of magnitudes, plus the smallest denormal for each product that underflows. */
+/* A sum of n rounded products, in any order, with or without fused multiplies: error <= (n + 2)
+ * half ulps of the sum of magnitudes, plus the smallest denormal for each product that underflows.
+ */
 static double sum_bound(size_t n, double magnitudes) {
   return (double)(n + 2) * HALF_ULP * magnitudes * 1.001 + (double)n * 0x1p-149;
 }

@@ -8,7 +8,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* A value is scale * q + minimum, its parts rounded to float as the types' definition rounds them. */
+/* A value is scale * q + minimum, its parts rounded to float as the types' definition rounds them.
+ */
 typedef struct parts {
   float scale, minimum;
   int q;
@@ -128,8 +129,9 @@ static void run_unpack(check *c, const weight_type *type) {
   }
 }
 
-/* One row against float64. Activations as 16-bit integers with a scale for each 32 err by at most half of largest / 32767 each,
- * and each is multiplied by a weight's parts; all else is float rounding, of some items / 8 sums of products. */
+/* One row against float64. Activations as 16-bit integers with a scale for each 32 err by at most
+ * half of largest / 32767 each, and each is multiplied by a weight's parts; all else is float
+ * rounding, of some items / 8 sums of products. */
 static void check_row(check *c, const weight_type *type, size_t r, double got, const uint8_t *row,
                       const float *x, size_t dim) {
   double sum = 0, bound = 0;
