@@ -185,13 +185,24 @@ typedef struct still_session_options {
   still_dtype cache_type; /* default F32 */
   int block;   /* tokens of a prefill block, 1 .. 65536, default 512; bounds the work space */
   int threads; /* 0 = the model's */
+  unsigned own; /* STILL_OWN_...: fields marked (a) that are meant as they are although they have their default
+                   value, so that an adapter does not take their place */
 } still_session_options;
+
+enum {
+  STILL_OWN_CHUNK = 1,
+  STILL_OWN_BUDGET = 2,
+  STILL_OWN_SCHEDULE = 4, /* keep and keep_ratio too */
+  STILL_OWN_METRIC = 8,
+  STILL_OWN_ROUTING = 16,
+  STILL_OWN_WINDOW = 32, /* sinks too */
+};
 
 #define STILL_SESSION_OPTIONS_INIT                                                                 \
   {                                                                                                \
     sizeof(still_session_options), STILL_ATTENTION_FULL, 1, 64, 512, STILL_SCHEDULE_BUDGET, 0,     \
         0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD, 0, 512, 0, NULL, 0, STILL_F32, 512, \
-        0                                                                                          \
+        0, 0                                                                                       \
   }
 
 /* Memory of a session. Equal before (estimate) and after creation, to the byte, for caches. */

@@ -81,17 +81,18 @@ static still_status check_range(const char *name, long long value, long long lea
 static void apply_adapter(const still_adapter *adapter, still_session_options *options) {
   const still_session_options defaults = STILL_SESSION_OPTIONS_INIT;
   const still_attention_options *from = &adapter->attention;
-#define FROM_ADAPTER(field)                                                                        \
-  if (options->field == defaults.field) options->field = from->field
-  FROM_ADAPTER(chunk);
-  FROM_ADAPTER(budget);
-  FROM_ADAPTER(schedule);
-  FROM_ADAPTER(keep);
-  FROM_ADAPTER(keep_ratio);
-  FROM_ADAPTER(metric);
-  FROM_ADAPTER(routing);
-  FROM_ADAPTER(window);
-  FROM_ADAPTER(sinks);
+#define FROM_ADAPTER(field, bit)                                                                   \
+  if (options->field == defaults.field && !(options->own & STILL_OWN_##bit))                       \
+  options->field = from->field
+  FROM_ADAPTER(chunk, CHUNK);
+  FROM_ADAPTER(budget, BUDGET);
+  FROM_ADAPTER(schedule, SCHEDULE);
+  FROM_ADAPTER(keep, SCHEDULE);
+  FROM_ADAPTER(keep_ratio, SCHEDULE);
+  FROM_ADAPTER(metric, METRIC);
+  FROM_ADAPTER(routing, ROUTING);
+  FROM_ADAPTER(window, WINDOW);
+  FROM_ADAPTER(sinks, WINDOW);
 #undef FROM_ADAPTER
 }
 

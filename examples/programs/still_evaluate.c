@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ * still-evaluate: how often a model finds what stood in a long text, for several kinds of attention side by side. */
+#include "evaluate_runs.h"
+#include "program_arguments.h"
+#include "program_model.h"
+#include "program_terminal.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_LIST = 64 };
+
+static struct {
+  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results;
+  int samples, depths, resume, skip_long, quiet, verbose, version, help, list_tasks;
+  int64_t seed;
+} arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
+
+static const program_flag evaluate_flags[] = {
+    FLAG_HEADING("what to compare"),
+    FLAG_TEXT("--runs", "LIST", "KIND[:N][+OPTION=VALUE][@ADAPTER],... e.g. full,swa:256,still:256",
+              &arguments.runs),
+    FLAG_HEADING("what to ask"),
+    FLAG_TEXT("--tasks", "LIST", "names with commas between them (--list-tasks)", &arguments.tasks),
+    FLAG_TEXT("--lengths", "LIST", "tokens of a sample, e.g. 512,1024,4096", &arguments.lengths),
+    FLAG_RANGE(INTEGER, "-n, --samples", "N", "of each task and length", &arguments.samples, 1,
+               1000000, NULL, NULL),
+    FLAG_RANGE(INTEGER, "--depths", "N", "needles at each of N depths", &arguments.depths, 2, 101,
+               "0", "drawn at random"),
+    FLAG_RANGE(LONG, "-s, --seed", "N", "of the samples", &arguments.seed, 0, 9e15, NULL, NULL),
+    FLAG_TEXT("--haystack", "FILE",
+              "text that prose tasks hide needles in; default: the model's own "
+              "haystack.txt",
+              &arguments.haystack),
+    FLAG_TEXT("--templates", "FILE",
+              "wording; default: the model's own templates.json, else built in",
+              &arguments.templates),
+    FLAG_TEXT("--keys", "FILE", "key words; default: the model's own keys.json, else built in",
+              &arguments.keys),
+    FLAG_SWITCH("--skip-long", "leave out lengths that model or task do not allow",
+                &arguments.skip_long),
+    FLAG_HEADING("what to show"),
+    FLAG_TEXT("-o, --results", "FILE", "every sample as a line of JSON", &arguments.results),
+    FLAG_SWITCH("--resume", "go on where that file ends", &arguments.resume),
+    FLAG_SWITCH("--list-tasks", "list the tasks and end", &arguments.list_tasks),
+    FLAG_SWITCH("-q, --quiet", "nothing on stderr but errors", &arguments.quiet),
+    FLAG_SWITCH("-v, --verbose", "more log lines; twice: all", &arguments.verbose),
+    FLAG_SWITCH("--version", "print the version and end", &arguments.version),
+    FLAG_SWITCH("-h, --help", "print this and end", &arguments.help),
+    FLAG_END};
+
+static const program_flag *const flags[] = {program_model_flags, evaluate_flags, NULL};
+
+/* ---- arguments */
+
+static char *copy_or_fail(const char *text) {
+  char *copy = strdup(text);
+  if (!copy) program_complain("no memory");
+  return copy;
+}
+
+/* Cuts text at its commas. */
+static size_t split(char *text, const char **items) {
+  size_t count = 0;
+  for (char *item = strtok(text, ","); item && count < MOST_LIST; item = strtok(NULL, ","))
+    items[count++] = item;
+  return count;
+}
+
+static int parse_lengths(const char *const *items, size_t count, int *lengths) {
+  for (size_t i = 0; i < count; i++) {
+    char *end;
+    const long value = strtol(items[i], &end, 10);
+    if (*end || value < 1 || value > INT_MAX) {
+      program_complain("--lengths: '%s' is no number of tokens from 1 on", items[i]);
+      return PROGRAM_USAGE;
+    }
+    lengths[i] = (int)value;
+  }
+  return PROGRAM_DONE;
+}
+
+/* A file of this name in the model's folder. */
+static const char *beside_model(const char *given, const char *name, char *buffer, size_t bytes) {
+  const char *model = program_model_path();
+  if (given || !model) return given;
+  snprintf(buffer, bytes, "%s/%s", model, name);
+  return access(buffer, R_OK) ? NULL : buffer;
+}
+
+/* The command line, for the head of the results. */
+static const char *command_line(int argc, char **argv) {
+  static char text[4096];
+  size_t at = 0;
+  for (int i = 0; i < argc && at < sizeof text; i++)
+    at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? " " : "", argv[i]);
+  return text;
+}
+
+/* ---- progress and table */
+
+static int show_progress(void *user, uint64_t done, uint64_t total) {
+  static double start, shown;
+  (void)user;
+  const double time = program_seconds();
+  if (!start) start = time;
+  if (isatty(STDERR_FILENO) && !program_quiet() && time - shown > 0.2 && done > 1) {
+    const double left = (time - start) / (double)(done - 1) * (double)(total - done);
+    fprintf(stderr, "\r\033[K%llu of %llu samples, %.0f min %02.0f s left",
+            (unsigned long long)done, (unsigned long long)total,
+            left / 60 - 0.5 > 0 ? (double)(int)(left / 60) : 0.0,
+            left - 60 * (double)(int)(left / 60));
+    shown = time;
+  }
+  return program_interrupted();
+}
+
+/* All depths of a run, task and length. */
+static still_evaluation_cell sum_of(const still_evaluation_cell *cells, size_t count,
+                                    const char *run, const char *task, int length) {
+  still_evaluation_cell sum = {run, task, length, -1, 0, 0, 0, 1, 0};
+  for (size_t i = 0; i < count; i++) {
+    if (strcmp(cells[i].run, run) || strcmp(cells[i].task, task) || cells[i].length != length)
+      continue;
+    sum.count += cells[i].count;
+    sum.right += cells[i].right;
+    sum.seconds += cells[i].seconds;
+  }
+  still_wilson_interval(sum.right, sum.count, &sum.low, &sum.high);
+  return sum;
+}
+
+static void print_row(const still_evaluation_cell *cells, size_t count, const char *run,
+                      const char *task, const int *lengths, size_t length_count) {
+  printf("| %s |", run);
+  for (size_t i = 0; i < length_count; i++) {
+    const still_evaluation_cell sum = sum_of(cells, count, run, task, lengths[i]);
+    if (sum.count)
+      printf(" %.1f (%.0f-%.0f) |", 100 * sum.right / (double)sum.count, 100 * sum.low,
+             100 * sum.high);
+    else
+      printf(" - |");
+  }
+  printf("\n");
+}
+
+static void print_tables(const still_evaluation_report *report, const evaluate_runs *runs,
+                         const still_evaluation_options *o) {
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  printf("Exact answers in percent (95 %% interval), n = %d\n",
+         o->samples * (o->depths ? o->depths : 1));
+  for (size_t t = 0; t < o->task_count; t++) {
+    printf("\n| %s |", o->tasks[t]);
+    for (size_t l = 0; l < o->length_count; l++) printf(" %d |", o->lengths[l]);
+    printf("\n|---|");
+    for (size_t l = 0; l < o->length_count; l++) printf("---|");
+    printf("\n");
+    for (size_t r = 0; r < runs->count; r++)
+      print_row(cells, count, runs->items[r].name, o->tasks[t], o->lengths, o->length_count);
+  }
+}
+
+/* ---- main */
+
+static int evaluate(const evaluate_runs *runs, const still_evaluation_options *options) {
+  still_evaluation_report *report;
+  const double start = program_seconds();
+  const still_status status = still_evaluate(runs->items, runs->count, options, &report);
+  program_progress_end();
+  if (status) {
+    program_complain("%s", still_last_error());
+    return status == STILL_ERROR_ARGUMENT ? PROGRAM_USAGE : PROGRAM_FAILED;
+  }
+  print_tables(report, runs, options);
+  if (!program_quiet()) fprintf(stderr, "%.1f s\n", program_seconds() - start);
+  still_evaluation_report_destroy(report);
+  return PROGRAM_DONE;
+}
+
+static int prepare_and_evaluate(int argc, char **argv) {
+  static char haystack[8192], templates[8192], keys[8192];
+  const char *tasks[MOST_LIST], *length_texts[MOST_LIST];
+  int lengths[MOST_LIST];
+  char *task_list = copy_or_fail(arguments.tasks), *length_list = copy_or_fail(arguments.lengths);
+  still_evaluation_options options = STILL_EVALUATION_OPTIONS_INIT;
+  evaluate_runs runs = {NULL, 0, NULL, NULL, 0};
+  int code = PROGRAM_FAILED;
+  if (!task_list || !length_list) goto done;
+  options.task_count = split(task_list, tasks);
+  options.length_count = split(length_list, length_texts);
+  code = parse_lengths(length_texts, options.length_count, lengths);
+  if (code) goto done;
+  options.tasks = tasks;
+  options.lengths = lengths;
+  options.samples = arguments.samples;
+  options.seed = (uint64_t)arguments.seed;
+  options.depths = arguments.depths;
+  options.haystack = beside_model(arguments.haystack, "haystack.txt", haystack, sizeof haystack);
+  options.templates =
+      beside_model(arguments.templates, "templates.json", templates, sizeof templates);
+  options.keys = beside_model(arguments.keys, "keys.json", keys, sizeof keys);
+  options.results = arguments.results;
+  options.resume = arguments.resume;
+  options.skip_long = arguments.skip_long;
+  options.command = command_line(argc, argv);
+  options.progress = show_progress;
+  code = evaluate_runs_open(&runs, arguments.runs);
+  if (!code) code = evaluate(&runs, &options);
+done:
+  evaluate_runs_close(&runs);
+  free(task_list);
+  free(length_list);
+  return code;
+}
+
+int main(int argc, char **argv) {
+  program_begin("still-evaluate");
+  const int failed = program_parse(flags, argc, argv);
+  if (failed) return failed;
+  if (arguments.help) {
+    program_help(flags, "Asks a model about long texts, with several kinds of attention.",
+                 "still-evaluate [-m MODEL] --runs full,still:256 --tasks sniah1 --lengths 1024");
+    return PROGRAM_DONE;
+  }
+  if (arguments.version) {
+    printf("still-evaluate %s\n", still_version());
+    return PROGRAM_DONE;
+  }
+  if (arguments.list_tasks) {
+    for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
+    return PROGRAM_DONE;
+  }
+  if (program_model_check()) return PROGRAM_USAGE;
+  program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
+  program_catch_interrupts();
+  return prepare_and_evaluate(argc, argv);
+}

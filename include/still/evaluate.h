@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Evaluation: how often a model with some attention finds what stood in a long text.
+ *
+ *     still_evaluation_run runs[2] = {{"full", model, STILL_SESSION_OPTIONS_INIT},
+ *                                     {"still:256", model, STILL_SESSION_OPTIONS_INIT}};
+ *     runs[1].session.attention = STILL_ATTENTION_STILL;
+ *     runs[1].session.budget = 256;
+ *     still_evaluation_options options = STILL_EVALUATION_OPTIONS_INIT;
+ *     options.tasks = (const char *[]){"sniah1"}, options.task_count = 1;
+ *     options.lengths = (int[]){1024, 4096}, options.length_count = 2;
+ *     still_evaluation_report *report = NULL;
+ *     still_evaluate(runs, 2, &options, &report);
+ *
+ * Every run sees the same samples. A sample depends on the seed, the task, its length and its number alone, so a
+ * result does not depend on what else was asked for, and an evaluation that was stopped goes on where it was.
+ */
+#ifndef STILL_EVALUATE_H
+#define STILL_EVALUATE_H
+
+#include <still/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Wilson's score interval (95 %) of the share right / count; 0 .. 1 for count 0. */
+STILL_API void still_wilson_interval(double right, int64_t count, double *low, double *high);
+
+/* ---- what is compared --------------------------------------------------------------------------- */
+
+typedef struct still_evaluation_run {
+  const char *name; /* in reports and results; no two alike */
+  const still_model *model;
+  still_session_options
+      session; /* context 0: each sample's own length, so that N_max is what is needed */
+} still_evaluation_run;
+
+/* ---- tasks -------------------------------------------------------------------------------------- */
+
+/* Retrieval in the style of RULER: sentences with something to remember ("needles") in a haystack of noise (five
+ * sentences, repeated), prose (a text file) or other needles, then a question.
+ *
+ *   sniah1           one needle in noise, the value a number of 7 digits
+ *   sniah2           one needle in prose, a number
+ *   sniah3           one needle in prose, a UUID
+ *   multikey         4 needles in prose, asked for one of them
+ *   multikey_noise   4 needles in noise, asked for one of them
+ *   multikey_dense   as many needles as there is room for and nothing else, asked for one of them
+ *   multikey_uuid    the same with UUIDs as keys and values
+ *   multivalue       4 values of one key in prose, asked for all, in the text's order
+ *   multiquery       4 needles in prose, asked for all
+ *   tracking         a variable's value passed on through 4 others, in noise; asked for the 5 names
+ *
+ * and stories in prose, the question about the last state of things: qa1 (where is a person), qa2 (where is a
+ * thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom).
+ */
+STILL_API const char *still_evaluation_task_name(size_t index); /* NULL after the last */
+
+typedef struct still_evaluation_options {
+  size_t size;
+  const char *const *tasks;
+  size_t task_count;
+  const int
+      *lengths; /* tokens of a sample, answer included. Samples have exactly that many, but for
+                         multikey_dense and multikey_uuid (as many needles as fit) */
+  size_t length_count;
+  int samples;   /* of each task and length, 1 .. 10^6, default 100 */
+  uint64_t seed; /* default 7 */
+  int depths; /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from
+                 the beginning to the end, `samples` times (one-needle tasks alone) */
+  const char *haystack; /* text file, UTF-8; NULL: only tasks without prose */
+  const char
+      *templates; /* JSON with the wording, as templates.json of the model needle; NULL: the same,
+                            built in */
+  const char *
+      keys; /* JSON list of words for keys (or an object with the list "evaluation"); NULL: built in */
+  const char *
+      results; /* JSON lines: a head with command, settings and the models' hashes, then each sample.
+                          NULL: none */
+  int resume; /* 1: samples that `results` already has are not asked again; it must be of the same settings
+                 and models. 0: an existing file is replaced */
+  int skip_long; /* 1: a length that is beyond a model's trained context or too short for the task is left out
+                    with a warning; 0 (default): an error that names it */
+  const char *command;               /* for the head of results, NULL = none */
+  still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
+  void *progress_user;
+} still_evaluation_options;
+
+#define STILL_EVALUATION_OPTIONS_INIT                                                              \
+  {                                                                                                \
+    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, NULL, NULL, NULL, NULL, 0, 0,   \
+        NULL, NULL, NULL                                                                           \
+  }
+
+/* ---- results ------------------------------------------------------------------------------------ */
+
+/* What a run reached in a task at a length (and depth). */
+typedef struct still_evaluation_cell {
+  const char *run, *task; /* owned by the report */
+  int length;
+  double depth; /* 0 .. 1 of the grid; -1 without one */
+  int64_t count;
+  double right;     /* samples whose whole answer is what greedy decoding gives */
+  double low, high; /* of right / count, 95 % */
+  double seconds;   /* that these samples took, without those found in results */
+} still_evaluation_cell;
+
+typedef struct still_evaluation_report still_evaluation_report;
+
+/* Evaluates all tasks at all lengths by all runs. An answer is right when each of its tokens is the most likely
+ * one after those before it, which is so exactly when greedy decoding gives it. Errors: ARGUMENT (a task or range that
+ * is unknown, a run named twice, a length too short: says how many tokens the task needs), FILE, FORMAT (haystack, templates,
+ * keys, results: with the line), CANCELLED (what was done is in results), and those of sessions. */
+STILL_API still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
+                                      const still_evaluation_options *options,
+                                      still_evaluation_report **report);
+STILL_API void still_evaluation_report_destroy(still_evaluation_report *report);
+/* In the order lengths, runs, tasks, depths. */
+STILL_API const still_evaluation_cell *
+still_evaluation_report_cells(const still_evaluation_report *report, size_t *count);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT
+ * The evaluation: lengths, runs, tasks, depths and samples, one within the other. */
+#include "base/files.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "evaluate/evaluator.h"
+#include "evaluate/results.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct still_evaluation_report {
+  still_evaluation_cell *cells;
+  size_t count;
+  char **names; /* of runs */
+  size_t name_count;
+};
+
+/* Everything that one call of still_evaluate works with. */
+typedef struct evaluation {
+  const still_evaluation_options *options;
+  const still_evaluation_run *runs;
+  size_t run_count;
+  still_wording wording;
+  char *haystack;
+  size_t haystack_bytes;
+  still_results results;
+  still_evaluation_report *report;
+  uint64_t done, total; /* samples */
+} evaluation;
+
+/* ---- arguments */
+
+static still_status check_number(const char *name, long value, long low, long high) {
+  if (value >= low && value <= high) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "%s is %ld, must be %ld .. %ld", name, value, low, high);
+}
+
+static still_status check_tasks(const still_evaluation_options *o) {
+  for (size_t i = 0; i < o->task_count; i++) {
+    const still_task *task = still_task_find(o->tasks[i]);
+    if (!task)
+      return still_fail(STILL_ERROR_ARGUMENT,
+                        "task '%.60s' is unknown; known are sniah1 .. sniah3, multikey, "
+                        "multikey_noise, multikey_dense, multikey_uuid, multivalue, multiquery, "
+                        "tracking, qa1 .. qa5",
+                        o->tasks[i]);
+    if (task->prose && !o->haystack)
+      return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack", task->name);
+    if (o->depths && !task->depths)
+      return still_fail(STILL_ERROR_ARGUMENT,
+                        "task '%s' has no grid of depths: its needles are several", task->name);
+  }
+  return STILL_OK;
+}
+
+static still_status check_options(const still_evaluation_run *runs, size_t run_count,
+                                  const still_evaluation_options *o) {
+  STILL_TRY(STILL_CHECK_OPTIONS_SIZE(o, still_evaluation_options));
+  if (!run_count || !o->task_count || !o->length_count)
+    return still_fail(STILL_ERROR_ARGUMENT, "an evaluation needs a run, a task and a length");
+  STILL_TRY(check_number("samples", o->samples, 1, 1000000));
+  if (o->depths) STILL_TRY(check_number("depths", o->depths, 2, 101));
+  for (size_t i = 0; i < o->length_count; i++)
+    STILL_TRY(check_number("a length", o->lengths[i], 1, 1 << 24));
+  for (size_t i = 0; i < run_count; i++) {
+    if (!still_model_tokenizer(runs[i].model))
+      return still_fail(STILL_ERROR_ARGUMENT, "run '%.60s': the model has no vocabulary",
+                        runs[i].name);
+    for (size_t k = 0; k < i; k++)
+      if (!strcmp(runs[i].name, runs[k].name))
+        return still_fail(STILL_ERROR_ARGUMENT, "two runs are named '%.60s'", runs[i].name);
+  }
+  return check_tasks(o);
+}
+
+/* ---- what samples are made of */
+
+static still_status make_material(const evaluation *e, const still_model *model,
+                                  still_task_material *material) {
+  const still_words *noise = &e->wording.noise;
+  still_status status = STILL_OK;
+  memset(material, 0, sizeof *material);
+  material->tokenizer = still_model_tokenizer(model);
+  material->wording = &e->wording;
+  for (size_t i = 0; i < noise->count && !status; i++)
+    status = still_passage_add(&material->noise, material->tokenizer, noise->items[i],
+                               strlen(noise->items[i]));
+  if (!status && e->haystack) {
+    status = still_passage_from_text(&material->prose, material->tokenizer, e->haystack,
+                                     e->haystack_bytes);
+    if (status) still_fail_in(status, "%s", e->options->haystack);
+  }
+  return status;
+}
+
+static void free_material(still_task_material *material) {
+  still_passage_free(&material->prose);
+  still_passage_free(&material->noise);
+}
+
+static uint64_t hash_text(const char *text) {
+  uint64_t hash = 0;
+  for (; *text; text++) hash = still_hash64(hash ^ (uint8_t)*text);
+  return hash;
+}
+
+/* Samples that differ in their depth alone are otherwise alike. */
+static still_status make_sample(const evaluation *e, const still_task_material *material,
+                                const still_result *place, still_sample *sample) {
+  const still_task *task = still_task_find(place->task);
+  const int depths = e->options->depths;
+  still_task_order order = {.material = material,
+                            .length = (size_t)place->length,
+                            .depth = depths ? (double)place->depth_index / (depths - 1) : -1};
+  uint64_t seed = still_hash64(e->options->seed ^ hash_text(task->name));
+  seed = still_hash64(seed ^ (uint64_t)place->length);
+  still_random_seed(&order.random, still_hash64(seed ^ (uint64_t)place->index));
+  return task->make(task, &order, sample);
+}
+
+/* ---- one run at one length */
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* The samples of a cell group in order: of each index all depths, so that neighbours share their beginning. */
+static bool next_place(const evaluation *e, still_result *place) {
+  if (e->options->depths && ++place->depth_index < e->options->depths) return true;
+  place->depth_index = e->options->depths ? 0 : -1;
+  return ++place->index < e->options->samples;
+}
+
+static still_evaluation_cell *cell_of(evaluation *e, const still_result *r) {
+  still_evaluation_report *report = e->report;
+  for (size_t i = 0; i < report->count; i++) {
+    still_evaluation_cell *cell = &report->cells[i];
+    const bool same_depth =
+        cell->depth < 0 || (int)(cell->depth * (e->options->depths - 1) + 0.5) == r->depth_index;
+    if (cell->length == r->length && same_depth && !strcmp(cell->run, r->run) &&
+        !strcmp(cell->task, r->task))
+      return cell;
+  }
+  return NULL;
+}
+
+static still_status note(evaluation *e, const still_result *r) {
+  still_evaluation_cell *cell = cell_of(e, r);
+  cell->count++;
+  cell->right += r->right;
+  cell->seconds += r->seconds;
+  e->done++;
+  const still_evaluation_options *o = e->options;
+  if (o->progress && o->progress(o->progress_user, e->done, e->total))
+    return still_fail(STILL_ERROR_CANCELLED, "evaluation: stopped after %llu of %llu samples",
+                      (unsigned long long)e->done, (unsigned long long)e->total);
+  return STILL_OK;
+}
+
+static still_status ask(evaluation *e, still_evaluator *evaluator, const still_sample *sample,
+                        const still_sample *next, still_result *place) {
+  const double begin = now();
+  bool right;
+  STILL_TRY(still_evaluator_ask(evaluator, sample, next->count ? next : NULL, &right));
+  place->right = right;
+  place->depth = sample->depth;
+  place->seconds = now() - begin;
+  return still_results_put(&e->results, place);
+}
+
+/* The next sample that the results file does not have; those it has are counted. count 0: none is left. */
+static still_status advance(evaluation *e, const still_task_material *material, still_result *place,
+                            bool *more, still_sample *sample) {
+  still_sample_free(sample);
+  for (; *more; *more = next_place(e, place)) {
+    place->seconds = 0;
+    if (!still_results_find(&e->results, place)) return make_sample(e, material, place, sample);
+    STILL_TRY(note(e, place));
+  }
+  return STILL_OK;
+}
+
+static still_status run_task(evaluation *e, still_evaluator *evaluator,
+                             const still_task_material *material, const char *run, const char *task,
+                             int length) {
+  still_result place = {
+      .run = run, .task = task, .length = length, .depth_index = e->options->depths ? 0 : -1};
+  still_sample sample = {0}, next = {0};
+  bool more = true;
+  still_status status = advance(e, material, &place, &more, &sample);
+  while (!status && sample.count) {
+    still_result asked = place;
+    more = next_place(e, &place);
+    status = advance(e, material, &place, &more, &next);
+    if (!status) status = ask(e, evaluator, &sample, &next, &asked);
+    if (!status) status = note(e, &asked);
+    still_sample_free(&sample);
+    sample = next;
+    memset(&next, 0, sizeof next);
+  }
+  still_sample_free(&sample);
+  still_sample_free(&next);
+  return status;
+}
+
+/* Whether a length fits model and task: the first sample is made to see. */
+static still_status check_length(evaluation *e, const still_task_material *material,
+                                 const still_evaluation_run *run, const char *task, int length) {
+  still_result place = {.run = run->name, .task = task, .length = length};
+  still_model_info info;
+  still_sample sample = {0};
+  still_model_get_info(run->model, &info);
+  if (info.trained_context > 0 && length > info.trained_context)
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "%s: %d tokens are more than the %d that the model was trained for", task,
+                      length, info.trained_context);
+  const still_status status = make_sample(e, material, &place, &sample);
+  still_sample_free(&sample);
+  return status;
+}
+
+static still_status run_length(evaluation *e, const still_task_material *material,
+                               const still_evaluation_run *run, int length) {
+  still_evaluator evaluator = {0};
+  still_model_info info;
+  still_session_options session = run->session;
+  still_status status = STILL_OK;
+  if (!session.context) session.context = length;
+  still_model_get_info(run->model, &info);
+  evaluator.vocabulary = info.vocabulary;
+  for (size_t i = 0; i < e->options->task_count && !status; i++) {
+    const char *task = e->options->tasks[i];
+    status = check_length(e, material, run, task, length);
+    if (status == STILL_ERROR_ARGUMENT && e->options->skip_long) {
+      still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
+      e->total -= (uint64_t)e->options->samples * (e->options->depths ? e->options->depths : 1);
+      status = STILL_OK;
+      continue;
+    }
+    if (!status && !evaluator.session)
+      status = still_session_create(&evaluator.session, run->model, &session);
+    if (!status) status = run_task(e, &evaluator, material, run->name, task, length);
+  }
+  still_evaluator_free(&evaluator);
+  return status ? still_fail_in(status, "run '%s'", run->name) : STILL_OK;
+}
+
+/* ---- the report */
+
+static void fill_cells(evaluation *e) {
+  const still_evaluation_options *o = e->options;
+  const int depths = o->depths ? o->depths : 1;
+  still_evaluation_cell *cell = e->report->cells;
+  for (size_t l = 0; l < o->length_count; l++)
+    for (size_t r = 0; r < e->run_count; r++)
+      for (size_t t = 0; t < o->task_count; t++)
+        for (int d = 0; d < depths; d++, cell++) {
+          cell->run = e->report->names[r];
+          cell->task = still_task_find(o->tasks[t])->name;
+          cell->length = o->lengths[l];
+          cell->depth = o->depths ? (double)d / (depths - 1) : -1;
+        }
+  e->report->count = (size_t)(cell - e->report->cells);
+}
+
+static still_status create_report(evaluation *e) {
+  const still_evaluation_options *o = e->options;
+  size_t cells;
+  STILL_TRY(STILL_ALLOC(&e->report, 1, "a report"));
+  if (!still_mul_size(o->length_count, o->task_count, &cells) ||
+      !still_mul_size(cells, e->run_count, &cells) ||
+      !still_mul_size(cells, (size_t)(o->depths ? o->depths : 1), &cells))
+    return still_fail(STILL_ERROR_ARGUMENT, "the evaluation has too many parts");
+  STILL_TRY(STILL_ALLOC(&e->report->cells, cells, "a report"));
+  STILL_TRY(STILL_ALLOC(&e->report->names, e->run_count, "a report"));
+  for (; e->report->name_count < e->run_count; e->report->name_count++)
+    STILL_TRY(still_copy_string(&e->report->names[e->report->name_count],
+                                e->runs[e->report->name_count].name));
+  fill_cells(e);
+  e->total = (uint64_t)cells * (uint64_t)o->samples;
+  return STILL_OK;
+}
+
+void still_evaluation_report_destroy(still_evaluation_report *report) {
+  if (!report) return;
+  for (size_t i = 0; i < report->name_count; i++) still_free(report->names[i]);
+  still_free(report->names);
+  still_free(report->cells);
+  still_free(report);
+}
+
+const still_evaluation_cell *still_evaluation_report_cells(const still_evaluation_report *report,
+                                                           size_t *count) {
+  *count = report->count;
+  return report->cells;
+}
+
+/* ---- the whole */
+
+static still_status evaluate_all(evaluation *e) {
+  const still_evaluation_options *o = e->options;
+  for (size_t r = 0; r < e->run_count; r++) {
+    still_task_material material;
+    still_status status = make_material(e, e->runs[r].model, &material);
+    for (size_t l = 0; l < o->length_count && !status; l++)
+      status = run_length(e, &material, &e->runs[r], o->lengths[l]);
+    free_material(&material);
+    if (status) return status;
+  }
+  for (size_t i = 0; i < e->report->count; i++) {
+    still_evaluation_cell *cell = &e->report->cells[i];
+    still_wilson_interval(cell->right, cell->count, &cell->low, &cell->high);
+  }
+  return STILL_OK;
+}
+
+/* What results must have in common to belong together. */
+static void describe(const evaluation *e, char *text, size_t bytes) {
+  const still_evaluation_options *o = e->options;
+  const still_wording *w = &e->wording;
+  uint64_t words = hash_text(w->needle) ^ hash_text(w->question) ^ hash_text(w->noise.items[0]);
+  for (size_t i = 0; i < w->keys.count; i++)
+    words = still_hash64(words ^ hash_text(w->keys.items[i]));
+  snprintf(text, bytes, "seed %llu, depths %d, haystack %016llx, words %016llx",
+           (unsigned long long)o->seed, o->depths,
+           (unsigned long long)(e->haystack ? hash_text(e->haystack) : 0),
+           (unsigned long long)words);
+}
+
+static still_status open_all(evaluation *e) {
+  const still_evaluation_options *o = e->options;
+  enum { HAYSTACK_LIMIT = 64 * 1024 * 1024 };
+  char settings[256];
+  STILL_TRY(still_wording_open(&e->wording, o->templates, o->keys));
+  if (o->haystack)
+    STILL_TRY(still_read_text(o->haystack, HAYSTACK_LIMIT, &e->haystack, &e->haystack_bytes));
+  describe(e, settings, sizeof settings);
+  STILL_TRY(create_report(e));
+  return still_results_open(&e->results, o, e->runs, e->run_count, settings);
+}
+
+still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
+                            const still_evaluation_options *options,
+                            still_evaluation_report **report) {
+  evaluation e = {.options = options, .runs = runs, .run_count = run_count};
+  *report = NULL;
+  STILL_TRY(check_options(runs, run_count, options));
+  still_status status = open_all(&e);
+  if (!status) status = evaluate_all(&e);
+  still_results_close(&e.results);
+  still_wording_close(&e.wording);
+  still_free(e.haystack);
+  if (status)
+    still_evaluation_report_destroy(e.report);
+  else
+    *report = e.report;
+  return status;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ * still_evaluate: the same numbers every time, results that go on where they were, shared beginnings, intervals. */
+#include "../model/model_fixtures.h"
+#include "../tokenizer/small_vocabulary.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <still/evaluate.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- intervals */
+
+static void test_wilson(void **state) {
+  (void)state;
+  double low, high;
+  still_wilson_interval(0, 0, &low, &high);
+  assert_true(low == 0 && high == 1);
+  still_wilson_interval(0, 10, &low, &high);
+  assert_true(low == 0 && fabs(high - 0.27753) < 1e-4);
+  still_wilson_interval(10, 10, &low, &high);
+  assert_true(high == 1 && fabs(low - 0.72247) < 1e-4);
+  still_wilson_interval(81, 263, &low, &high); /* Newcombe 1998, table I: 0.2553 to 0.3662 */
+  assert_true(fabs(low - 0.2553) < 1e-4 && fabs(high - 0.3662) < 1e-4);
+}
+
+/* ---- a small random model that reads bytes */
+
+static const char *random_model(void) {
+  static const char *const merges[] = {NULL};
+  made_model shape = made_shape();
+  shape.vocabulary = 256;
+  shape.context = 2048;
+  made_fill(&shape, 3);
+  const char *folder = made_folder(&shape, "bytes", STILL_TENSOR_F32);
+  char *json = small_byte_level(SMALL_LLAMA3, merges, false, "", "");
+  check_file("bytes/tokenizer.json", json, strlen(json));
+  free(json);
+  made_free(&shape);
+  return folder;
+}
+
+typedef struct fixture {
+  still_model *model;
+  still_evaluation_run runs[2];
+  still_evaluation_options options;
+} fixture;
+
+static const char *const task_list[] = {"sniah1", "tracking"};
+static const int length_list[] = {640, 800};
+
+static fixture open_fixture(const char *path) {
+  fixture f = {.options = STILL_EVALUATION_OPTIONS_INIT};
+  const still_session_options session = STILL_SESSION_OPTIONS_INIT;
+  check_ok(still_model_open(&f.model, path, NULL));
+  f.runs[0] = (still_evaluation_run){"full", f.model, session};
+  f.runs[1] = (still_evaluation_run){"still:128", f.model, session};
+  f.runs[1].session.attention = STILL_ATTENTION_STILL;
+  f.runs[1].session.budget = 128;
+  f.options.tasks = task_list, f.options.task_count = 2;
+  f.options.lengths = length_list, f.options.length_count = 2;
+  f.options.samples = 3;
+  return f;
+}
+
+static still_evaluation_report *evaluate(fixture *f) {
+  still_evaluation_report *report;
+  check_ok(still_evaluate(f->runs, 2, &f->options, &report));
+  return report;
+}
+
+static size_t lines_of(const char *path) {
+  char *text = check_read(path, NULL);
+  size_t count = 0;
+  for (const char *at = text; (at = strchr(at, '\n')); at++) count++;
+  free(text);
+  return count;
+}
+
+static int stop_after(void *user, uint64_t done, uint64_t total) {
+  assert_true(done <= total);
+  return done >= *(uint64_t *)user;
+}
+
+static void test_cells(void **state) {
+  (void)state;
+  fixture f = open_fixture(random_model());
+  still_evaluation_report *report = evaluate(&f);
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  assert_int_equal(count, 8);
+  for (size_t i = 0; i < count; i++) {
+    assert_int_equal(cells[i].count, 3);
+    assert_int_equal(cells[i].length, length_list[i / 4]);
+    assert_string_equal(cells[i].run, f.runs[i / 2 % 2].name);
+    assert_string_equal(cells[i].task, task_list[i % 2]);
+    assert_true(cells[i].depth < 0 && cells[i].seconds > 0);
+    assert_true(cells[i].low <= cells[i].right / 3 && cells[i].high >= cells[i].right / 3);
+  }
+  still_evaluation_report_destroy(report);
+  still_model_destroy(f.model);
+}
+
+/* Stopped, then resumed: the file has each sample once, those of the run without a break. */
+static void test_resume(void **state) {
+  (void)state;
+  fixture f = open_fixture(random_model());
+  uint64_t stop = 5;
+  still_evaluation_report *report;
+  f.options.results = check_path("whole.jsonl");
+  f.options.command = "a \"test\"";
+  still_evaluation_report_destroy(evaluate(&f));
+  assert_int_equal(lines_of(f.options.results), 1 + 24);
+
+  f.options.results = check_path("parts.jsonl");
+  f.options.progress = stop_after;
+  f.options.progress_user = &stop;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_CANCELLED,
+              "stopped after 5 of 24 samples");
+  FILE *file = fopen(f.options.results, "a"); /* a line that was not finished */
+  fputs("{\"run\": \"fu", file);
+  fclose(file);
+  f.options.progress = NULL;
+  f.options.resume = 1;
+  still_evaluation_report_destroy(evaluate(&f));
+  assert_int_equal(lines_of(f.options.results), 2 + 24);
+  report = evaluate(&f); /* nothing is left to ask */
+  assert_int_equal(lines_of(f.options.results), 3 + 24);
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  for (size_t i = 0; i < count; i++) assert_true(cells[i].count == 3 && cells[i].seconds == 0);
+  still_evaluation_report_destroy(report);
+
+  f.options.seed++;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "parts.jsonl, line 1: these results are of 'seed 7,");
+  still_model_destroy(f.model);
+}
+
+static void test_damaged_results(void **state) {
+  (void)state;
+  fixture f = open_fixture(random_model());
+  still_evaluation_report *report;
+  static const char bad[] =
+      "{\"run\":\"a\",\"task\":\"b\",\"length\":1,\"depth_index\":-1,\"index\":0,\"depth\":0,"
+      "\"right\":1}\n{\"run\": \"a\"}\n";
+  f.options.results = check_file("bad.jsonl", bad, sizeof bad - 1);
+  f.options.resume = 1;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_FORMAT,
+              "bad.jsonl, line 2: 'task' is missing");
+  f.options.results = check_file("worse.jsonl", "{\n", 2);
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_FORMAT,
+              "worse.jsonl, line 1");
+  still_model_destroy(f.model);
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  fixture f = open_fixture(random_model());
+  still_evaluation_report *report;
+  const char *unknown = "niah9", *needs_prose = "sniah2", *several = "tracking";
+  const int tiny = 50, large = 4096;
+  f.options.task_count = f.options.length_count = 1;
+  f.options.tasks = &unknown;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "task 'niah9' is unknown; known are sniah1");
+  f.options.tasks = &needs_prose;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "task 'sniah2' needs a text");
+  f.options.tasks = &several;
+  f.options.depths = 3;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "'tracking' has no grid of depths");
+  f.options.depths = 0;
+  f.options.lengths = &tiny;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "the length is 50");
+  f.options.lengths = &large;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "tracking: 4096 tokens are more than the 2048");
+  f.options.skip_long = 1;
+  report = evaluate(&f);
+  still_evaluation_report_destroy(report);
+  f.runs[1].name = "full";
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "two runs are named 'full'");
+  still_model_destroy(f.model);
+}
+
+/* ---- needle: what it knows, and what a window forgets */
+
+static void test_needle(void **state) {
+  (void)state;
+  fixture f = open_fixture(needle_folder());
+  const char *task = "sniah1";
+  const int length = 384;
+  f.runs[1].name = "swa:96";
+  f.runs[1].session.attention = STILL_ATTENTION_SWA;
+  f.runs[1].session.window = 96;
+  f.options.tasks = &task, f.options.lengths = &length;
+  f.options.task_count = f.options.length_count = 1;
+  f.options.depths = 4; /* neighbours share their beginning */
+  f.options.samples = 2;
+  still_evaluation_report *report = evaluate(&f);
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  assert_int_equal(count, 8);
+  for (int d = 0; d < 4; d++) {
+    assert_true(cells[d].right == 2);
+    assert_true(fabs(cells[d].depth - d / 3.0) < 1e-9);
+    assert_true(cells[4 + d].right == (d == 3 ? 2 : 0));
+  }
+  still_evaluation_report_destroy(report);
+  still_model_destroy(f.model);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_wilson),   cmocka_unit_test(test_cells),
+      cmocka_unit_test(test_resume),   cmocka_unit_test(test_damaged_results),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_needle),
+  };
+  return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
+}
