@@ -63,17 +63,23 @@ static inline vf q8_0_products(const uint8_t *block, const integers *x, size_t p
   return vf_fma(vb_dot(vb_load(block + 2), x->value + part * SCALED_BLOCK), scale, sum);
 }
 
-static inline vf q4_0_products(const uint8_t *block, const integers *x, size_t part, vf sum) {
-  const vf scale = vf_mul(vf_set_f16(half_bits(block)), vf_set(x->scale[part]));
-  const vb w = vb_sub(vb_nibbles(block + 2), vb_set(8));
-  return vf_fma(vb_dot(w, x->value + part * SCALED_BLOCK), scale, sum);
+/* Values are scale * q + minimum: the minimum times the sum of x, a lane's share of it in each lane. */
+static inline vf nibble_products(const uint8_t *pairs, vf scale, vf minimum, const integers *x,
+                                 size_t part, vf sum) {
+  sum = vf_fma(minimum, vf_set(x->sum[part] / VF), sum);
+  const vf by = vf_mul(scale, vf_set(x->scale[part]));
+  return vf_fma(vb_dot_nibbles(pairs, x->value + part * SCALED_BLOCK), by, sum);
 }
 
-/* The minimum times the sum of x, a lane's share of it in each lane. */
+static inline vf q4_0_products(const uint8_t *block, const integers *x, size_t part, vf sum) {
+  const vf scale = vf_set_f16(half_bits(block));
+  return nibble_products(block + 2, scale, vf_mul(scale, vf_set(-8)), x, part, sum);
+}
+
 static inline vf q4_1_products(const uint8_t *block, const integers *x, size_t part, vf sum) {
-  const vf scale = vf_mul(vf_set_f16(half_bits(block)), vf_set(x->scale[part]));
-  sum = vf_fma(vf_set_f16(half_bits(block + 2)), vf_set(x->sum[part] / VF), sum);
-  return vf_fma(vb_dot(vb_nibbles(block + 4), x->value + part * SCALED_BLOCK), scale, sum);
+  vf scale, minimum;
+  vf_set_two_f16(block, &scale, &minimum);
+  return nibble_products(block + 4, scale, minimum, x, part, sum);
 }
 
 /* Eight scales and minima of 6 bits from 12 bytes; lanes beyond stay 0. */
@@ -109,7 +115,8 @@ static inline __attribute__((always_inline)) vf k_products(const uint8_t *block,
                                                            const uint8_t *high,
                                                            const uint8_t *nibbles,
                                                            const integers *x, size_t part, vf sum) {
-  const vf d = vf_set_f16(half_bits(block)), dmin = vf_set_f16(half_bits(block + 2));
+  vf d, dmin;
+  vf_set_two_f16(block, &d, &dmin);
   const six_bits six = unpack_six_bits(block + 4);
   float factor[PADDED_PARTS];
   for (size_t j = 0; j < LARGE_PARTS; j += VF) {
@@ -118,9 +125,16 @@ static inline __attribute__((always_inline)) vf k_products(const uint8_t *block,
     vf_store(factor + j, vf_mul(vf_mul(d, vf_load_i8(six.scale + j)), of_x));
     sum = vf_fma(vf_sub(vf_zero(), minima), vf_load(x->sum + part + j), sum);
   }
-  UNROLL for (int j = 0; j < LARGE_PARTS; j++) {
-    const vf products = vb_dot(k_values(nibbles, high, j), x->value + (part + j) * SCALED_BLOCK);
-    sum = vf_fma(products, vf_set(factor[j]), sum);
+  UNROLL for (int j = 0; j < LARGE_PARTS; j += 2) {
+    const int16_t *by = x->value + (part + j) * SCALED_BLOCK;
+    vf low, top;
+    if (high) {
+      low = vb_dot(k_values(nibbles, high, j), by);
+      top = vb_dot(k_values(nibbles, high, j + 1), by + SCALED_BLOCK);
+    } else {
+      low = vb_dot_pairs(nibbles + j / 2 * SCALED_BLOCK, by, &top);
+    }
+    sum = vf_fma(top, vf_set(factor[j + 1]), vf_fma(low, vf_set(factor[j]), sum));
   }
   return sum;
 }
@@ -178,7 +192,8 @@ static inline void q4_0_block(float *out, const uint8_t *block) {
 }
 
 static inline void q4_1_block(float *out, const uint8_t *block) {
-  const vf scale = vf_set_f16(half_bits(block)), minimum = vf_set_f16(half_bits(block + 2));
+  vf scale, minimum;
+  vf_set_two_f16(block, &scale, &minimum);
   values_to_f32(out, vb_nibbles(block + 4), scale, minimum);
 }
 

@@ -11,6 +11,9 @@
  *   vb_nibbles           the low halves of 16 bytes, then their high halves
  *   vb_right, vb_left    by n < 8 bits; what neighbours send into a byte is the caller's to mask
  *   vb_dot               products of 32 signed bytes with 32 int16, in VF partial sums
+ *   vb_dot_nibbles       vb_dot of vb_nibbles
+ *   vb_dot_pairs         vb_dot of the low halves of 32 bytes with x[0..32), of the high ones with
+ *                        x[32..64)
  *   vb_dot_halves        the same, of the first and second 16 times a factor each
  */
 #ifndef STILL_SIMD_VEC_AVX2_H
@@ -154,6 +157,11 @@ static inline void vf_store_bf16(uint16_t *x, vf v) {
 static inline vf vf_set_f16(uint16_t x) {
   return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(x)));
 }
+static inline void vf_set_two_f16(const void *x, vf *first, vf *second) { /* x[0], x[1] */
+  const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(x));
+  *first = _mm256_broadcastss_ps(both);
+  *second = _mm256_broadcastss_ps(_mm_movehdup_ps(both));
+}
 static inline vf vf_load_i8(const int8_t *x) {
   return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)x)));
 }
@@ -207,6 +215,29 @@ static inline __m256i vb_products(__m128i w, const int16_t *x) {
 }
 static inline vf vb_dot(vb w, const int16_t *x) {
   return _mm256_cvtepi32_ps(_mm256_add_epi32(vb_products(w.low, x), vb_products(w.high, x + 16)));
+}
+/* 16 pairs: the halves are widened once, then taken apart. */
+static inline __m256i low_products(__m256i wide, const int16_t *x) {
+  const __m256i low = _mm256_and_si256(wide, _mm256_set1_epi16(15));
+  return _mm256_madd_epi16(low, _mm256_loadu_si256((const __m256i *)x));
+}
+static inline __m256i high_products(__m256i wide, const int16_t *x) {
+  const __m256i high = _mm256_srli_epi16(wide, 4);
+  return _mm256_madd_epi16(high, _mm256_loadu_si256((const __m256i *)x));
+}
+static inline vf vb_dot_nibbles(const void *pairs, const int16_t *x) {
+  const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(pairs));
+  return _mm256_cvtepi32_ps(_mm256_add_epi32(low_products(wide, x), high_products(wide, x + 16)));
+}
+static inline vf vb_dot_pairs(const void *pairs, const int16_t *x, vf *high) {
+  const __m128i *halves = pairs;
+  const __m256i first = _mm256_cvtepu8_epi16(_mm_loadu_si128(halves));
+  const __m256i second = _mm256_cvtepu8_epi16(_mm_loadu_si128(halves + 1));
+  const __m256i low = _mm256_add_epi32(low_products(first, x), low_products(second, x + 16));
+  x += 32;
+  *high =
+      _mm256_cvtepi32_ps(_mm256_add_epi32(high_products(first, x), high_products(second, x + 16)));
+  return _mm256_cvtepi32_ps(low);
 }
 static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
   const vf low = _mm256_cvtepi32_ps(vb_products(w.low, x));

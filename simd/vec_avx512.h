@@ -118,6 +118,11 @@ static inline void vf_store_bf16(uint16_t *x, vf v) {
 static inline vf vf_set_f16(uint16_t x) {
   return _mm512_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(x)));
 }
+static inline void vf_set_two_f16(const void *x, vf *first, vf *second) {
+  const __m128 both = _mm_cvtph_ps(_mm_loadu_si32(x));
+  *first = _mm512_broadcastss_ps(both);
+  *second = _mm512_broadcastss_ps(_mm_movehdup_ps(both));
+}
 static inline vf vf_load_i8(const int8_t *x) {
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)x)));
 }
@@ -158,6 +163,14 @@ static inline vb vb_nibbles(const void *x) {
 
 static inline vf vb_dot(vb w, const int16_t *x) {
   return _mm512_cvtepi32_ps(_mm512_madd_epi16(_mm512_cvtepi8_epi16(w), _mm512_loadu_si512(x)));
+}
+static inline vf vb_dot_nibbles(const void *pairs, const int16_t *x) {
+  return vb_dot(vb_nibbles(pairs), x);
+}
+static inline vf vb_dot_pairs(const void *pairs, const int16_t *x, vf *high) {
+  const vb both = vb_load(pairs), fifteen = vb_set(15);
+  *high = vb_dot(vb_and(vb_right(both, 4), fifteen), x + 32);
+  return vb_dot(vb_and(both, fifteen), x);
 }
 static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
   return vf_mul(vb_dot(w, x), _mm512_mask_mov_ps(vf_set(second), 0x00ff, vf_set(first)));

@@ -113,6 +113,12 @@ static inline void vf_store_bf16(uint16_t *x, vf v) {
 static inline vf vf_set_f16(uint16_t x) {
   return vdupq_lane_f32(vget_low_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(x)))), 0);
 }
+static inline void vf_set_two_f16(const void *x, vf *first, vf *second) {
+  uint16_t both[2];
+  memcpy(both, x, sizeof both);
+  *first = vf_set_f16(both[0]);
+  *second = vf_set_f16(both[1]);
+}
 static inline vf vf_load_i8(const int8_t *x) {
   int32_t four;
   memcpy(&four, x, sizeof four);
@@ -170,6 +176,14 @@ static inline int32x4_t vb_products(int32x4_t sum, uint8x16_t w, const int16_t *
 static inline vf vb_dot(vb w, const int16_t *x) {
   const int32x4_t first = vb_products(vdupq_n_s32(0), w.val[0], x);
   return vcvtq_f32_s32(vb_products(first, w.val[1], x + 16));
+}
+static inline vf vb_dot_nibbles(const void *pairs, const int16_t *x) {
+  return vb_dot(vb_nibbles(pairs), x);
+}
+static inline vf vb_dot_pairs(const void *pairs, const int16_t *x, vf *high) {
+  const vb both = vb_load(pairs), fifteen = vb_set(15);
+  *high = vb_dot(vb_and(vb_right(both, 4), fifteen), x + 32);
+  return vb_dot(vb_and(both, fifteen), x);
 }
 static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
   const int32x4_t low = vb_products(vdupq_n_s32(0), w.val[0], x);
