@@ -135,6 +135,30 @@ static void stopped_run_keeps_its_work(void **state) {
   still_training_data_destroy(data);
 }
 
+/* Feature maps alone change nothing once every layer is full again: no divergence is left then. */
+static void choice_of_layers(void **state) {
+  (void)state;
+  static const int all[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  still_training_data *data = open_rows();
+  still_training_options options = small_options(check_path("linear.safetensors"));
+  char full[512];
+  double scores[8], divergence = -1;
+  snprintf(full, sizeof full, "%s", check_path("full.safetensors"));
+  options.steps = 1;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  check_ok(still_select_layers(model, data, options.output, 1, scores, &divergence, NULL, NULL));
+  assert_true(divergence > 1e-4);
+  double most = -1;
+  for (int i = 0; i < 8; i++) most = fmax(most, scores[i]);
+  assert_true(most > 0 && most < divergence);
+  check_ok(still_adapter_with_full_layers(model, options.output, full, all, 8));
+  check_ok(still_select_layers(model, data, full, 1, scores, &divergence, NULL, NULL));
+  assert_true(fabs(divergence) < 1e-6);
+  check_fails(still_adapter_with_full_layers(model, full, full, (const int[]){8}, 1),
+              STILL_ERROR_ARGUMENT, "layer 8");
+  still_training_data_destroy(data);
+}
+
 static void bad_training_is_refused(void **state) {
   (void)state;
   still_training_data *data = open_rows();
@@ -241,6 +265,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(resume_low_rank),
                                      cmocka_unit_test(transfer_lowers_the_error),
                                      cmocka_unit_test(stopped_run_keeps_its_work),
+                                     cmocka_unit_test(choice_of_layers),
                                      cmocka_unit_test(bad_training_is_refused),
                                      cmocka_unit_test(other_base_model_is_refused),
                                      cmocka_unit_test(other_state_is_refused),
