@@ -17,7 +17,7 @@
  *
  * A PEFT LoRA folder (adapter_config.json, adapter_model.safetensors) is read into the same struct, without
  * attention: r, lora_alpha, use_rslora, rank_pattern, alpha_pattern; whatever else would change the result is
- * refused by name. */
+ * refused by name. Checkpoints of the STILL authors' own code are read too: adapter_authors.c. */
 #ifndef STILL_MODEL_ADAPTER_H
 #define STILL_MODEL_ADAPTER_H
 

@@ -45,6 +45,15 @@ extern const still_adapter_word still_adapter_words[STILL_ADAPTER_WORDS];
 still_status still_adapter_take_tensors(still_adapter *adapter, const still_safetensors *file,
                                         const still_model_config *config, float scale);
 
+/* adapter_read.c: W_g of a layer. */
+still_status still_adapter_take_gate(still_adapter_layer *layer, const still_tensor *tensor,
+                                     const still_model_config *config);
+
+/* adapter_authors.c: whether a file has the names of the STILL authors' code; reads it. */
+bool still_adapter_is_authors(const still_safetensors *file);
+still_status still_adapter_take_authors(still_adapter *adapter, const still_safetensors *file,
+                                        const still_model_config *config);
+
 /* adapter_peft.c */
 still_status still_adapter_read_peft(still_adapter *adapter, const char *folder,
                                      const still_model_config *config);

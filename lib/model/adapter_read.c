@@ -48,18 +48,28 @@ static still_adapter_layer *layer_of(still_adapter *adapter, const char *text, c
   return &adapter->layers[index];
 }
 
+static still_status take_shaped(still_adapter_layer *layer, int part, const still_tensor *tensor,
+                                const still_model_config *config) {
+  uint64_t shape[3];
+  const uint32_t dimensions = still_adapter_part_shape(config, part, shape);
+  if (!still_tensor_has_shape(tensor, dimensions, shape))
+    return wrong_shape(tensor, dimensions, shape);
+  return read_floats(still_adapter_part_of(layer, part), tensor);
+}
+
+still_status still_adapter_take_gate(still_adapter_layer *layer, const still_tensor *tensor,
+                                     const still_model_config *config) {
+  int part = 0;
+  while (strcmp(still_adapter_parts[part].name, "gate")) part++;
+  return take_shaped(layer, part, tensor, config);
+}
+
 static still_status take_part(still_adapter *adapter, const still_tensor *tensor,
                               const still_model_config *config) {
   const char *name;
   still_adapter_layer *layer = layer_of(adapter, tensor->name + strlen("layers."), &name);
-  for (int p = 0; layer && p < STILL_ADAPTER_PARTS; p++) {
-    if (strcmp(name, still_adapter_parts[p].name)) continue;
-    uint64_t shape[3];
-    const uint32_t dimensions = still_adapter_part_shape(config, p, shape);
-    if (!still_tensor_has_shape(tensor, dimensions, shape))
-      return wrong_shape(tensor, dimensions, shape);
-    return read_floats(still_adapter_part_of(layer, p), tensor);
-  }
+  for (int p = 0; layer && p < STILL_ADAPTER_PARTS; p++)
+    if (!strcmp(name, still_adapter_parts[p].name)) return take_shaped(layer, p, tensor, config);
   return no_place(tensor);
 }
 
@@ -204,6 +214,8 @@ static still_status read_hash(still_adapter *adapter, const still_safetensors *f
 static still_status read_own(still_adapter *adapter, const still_safetensors *file,
                              const still_model_config *config) {
   const char *version = still_safetensors_metadata(file, "still_adapter");
+  if (!version && still_adapter_is_authors(file))
+    return still_adapter_take_authors(adapter, file, config);
   if (!version)
     return still_fail(STILL_ERROR_FORMAT, "no STILL adapter: metadata 'still_adapter' is missing");
   if (strcmp(version, STILL_ADAPTER_VERSION))
@@ -230,14 +242,23 @@ static still_status read_file(still_adapter *adapter, const char *path,
   return status ? still_fail_in(status, "%s", path) : STILL_OK;
 }
 
+/* Folders are PEFT's, or a checkpoint in shards. */
+static bool is_peft_folder(const char *path) {
+  char *config = NULL;
+  bool is_peft = still_path_is_folder(path);
+  if (is_peft && !still_join_path(&config, path, "adapter_config.json"))
+    is_peft = still_path_exists(config);
+  still_free(config);
+  return is_peft;
+}
+
 still_status still_adapter_read(still_adapter **out, const char *path,
                                 const still_model_config *config) {
   *out = NULL;
   still_adapter *adapter;
   STILL_TRY(still_adapter_create(&adapter, config));
-  const still_status status = still_path_is_folder(path)
-                                  ? still_adapter_read_peft(adapter, path, config)
-                                  : read_file(adapter, path, config);
+  const still_status status = is_peft_folder(path) ? still_adapter_read_peft(adapter, path, config)
+                                                   : read_file(adapter, path, config);
   if (status)
     still_adapter_destroy(adapter);
   else

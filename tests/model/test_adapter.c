@@ -550,6 +550,90 @@ static void peft_works_on_a_model(void **state) {
   assert_memory_equal(zero, none, sizeof none);
 }
 
+/* ---- the authors' checkpoints -------------------------------------------------------------------- */
+
+enum { DIM = 16, HEADS = 4 };
+
+/* Layer 1 of the small model in the names of the authors' code: random matrices and, for k, reflections. skip
+ * leaves names out that hold it. */
+typedef struct authors_file {
+  float w[2][HEADS][DIM * DIM], u[HEADS][DIM], gate[64 * 48];
+} authors_file;
+
+static const char *write_authors(authors_file *content, const char *skip, const char *gate_name) {
+  static char names[3 * HEADS + 1][128];
+  still_tensor tensors[3 * HEADS + 1];
+  size_t count = 0;
+  for (int h = 0; h < HEADS; h++)
+    for (int part = 0; part < 3; part++) { /* q, k, reflection of k */
+      char *name = names[count];
+      snprintf(name, sizeof names[0], "model.layers.1.self_attn.feature_map_%c.mlp.linears.%d.%s",
+               part ? 'k' : 'q', h, part == 2 ? "hh.u" : "weight");
+      if (skip && strstr(name, skip)) continue;
+      float *data = part == 2 ? content->u[h] : content->w[part][h];
+      check_normal(data, part == 2 ? DIM : DIM * DIM, (uint64_t)(10 * h + part));
+      tensors[count++] = (still_tensor){.name = name,
+                                        .dimensions = part == 2 ? 1 : 2,
+                                        .shape = {DIM, DIM},
+                                        .data = data,
+                                        .bytes = (part == 2 ? DIM : DIM * DIM) * sizeof(float)};
+    }
+  check_normal(content->gate, 64 * 48, 99);
+  snprintf(names[count], sizeof names[0], "model.layers.1.self_attn.%s", gate_name);
+  tensors[count] = (still_tensor){.name = names[count],
+                                  .dimensions = 2,
+                                  .shape = {64, 48},
+                                  .data = content->gate,
+                                  .bytes = sizeof content->gate};
+  const char *path = check_path("authors.safetensors");
+  check_ok(still_safetensors_write(path, tensors, count + 1, NULL, 0));
+  return path;
+}
+
+/* x reflected at u's plane, then through W, equals x through the folded A. */
+static void check_folded(const float *a, const float *w, const float *u) {
+  float x[DIM];
+  check_normal(x, DIM, 5);
+  double along = 0, norm = 0;
+  for (int d = 0; u && d < DIM; d++) along += (double)x[d] * u[d], norm += (double)u[d] * u[d];
+  for (int e = 0; e < DIM; e++) {
+    double want = 0, got = 0;
+    for (int d = 0; d < DIM; d++) {
+      want += (double)w[e * DIM + d] * (x[d] - (u ? 2 * along / norm * u[d] : 0));
+      got += (double)x[d] * a[d * DIM + e];
+    }
+    assert_true(fabs(want - got) < 1e-5);
+  }
+}
+
+static void authors_checkpoints_are_folded(void **state) {
+  (void)state;
+  static authors_file content;
+  const still_model_config config = small_config();
+  still_adapter *adapter;
+  check_ok(still_adapter_read(&adapter, write_authors(&content, NULL, "g_proj.weight"), &config));
+  assert_true(adapter->has_attention);
+  assert_int_equal(adapter->layers[0].kind, STILL_ATTENTION_FULL);
+  assert_int_equal(adapter->layers[1].kind, STILL_ATTENTION_STILL);
+  for (int h = 0; h < HEADS; h++) {
+    check_folded(adapter->layers[1].feature_q + h * DIM * DIM, content.w[0][h], NULL);
+    check_folded(adapter->layers[1].feature_k + h * DIM * DIM, content.w[1][h], content.u[h]);
+  }
+  assert_memory_equal(adapter->layers[1].gate, content.gate, sizeof content.gate);
+  still_adapter_destroy(adapter);
+  adapter = NULL;
+  check_fails(still_adapter_read(&adapter,
+                                 write_authors(&content, "map_k.mlp.linears.2.w", "g_proj.weight"),
+                                 &config),
+              STILL_ERROR_FORMAT, "feature_map_k.mlp.linears.2.weight' is missing");
+  check_fails(
+      still_adapter_read(&adapter, write_authors(&content, "map_k", "g_proj.weight"), &config),
+      STILL_ERROR_FORMAT, "layer 1: feature_map_k is missing");
+  check_fails(still_adapter_read(&adapter, write_authors(&content, NULL, "r_proj.weight"), &config),
+              STILL_ERROR_UNSUPPORTED, "r_proj.weight' has no place");
+  assert_null(adapter);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(written_and_read_is_the_same),
@@ -565,6 +649,7 @@ int main(void) {
       cmocka_unit_test(peft_scales),
       cmocka_unit_test(peft_options_that_would_change_the_result),
       cmocka_unit_test(peft_works_on_a_model),
+      cmocka_unit_test(authors_checkpoints_are_folded),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }
