@@ -61,7 +61,8 @@ typedef enum still_attention_kind {
   STILL_ATTENTION_HEDGEHOG =
       5,                  /* linear attention over everything, features [softmax(xA), softmax(-xA)],
                                     causal, the token itself included */
-  STILL_ATTENTION_T2R = 6 /* the same with features relu(x A + b), A (D, D) */
+  STILL_ATTENTION_T2R = 6 /* the same with features relu(x A + b), A (D, D); y = 0 where the
+                                    denominator is 0 */
 } still_attention_kind;
 
 /* How tokens are scored for routing. */
@@ -193,13 +194,19 @@ typedef struct still_attention_cache still_attention_cache;
 
 /* What a cache costs and holds. */
 typedef struct still_attention_usage {
-  uint64_t bytes;      /* memory of the cache, kept and near tokens, S and z, work space excluded */
-  uint64_t work_bytes; /* work space of forward, for all its threads; it does not depend on n */
-  int64_t tokens;      /* N: tokens seen */
-  int64_t kept_tokens; /* per query head, the most of all heads, that routing has kept so far */
-  int64_t near_tokens; /* tokens of the previous and the current chunk (or of the window) */
-  int64_t softmax_tokens;   /* kept + near: what the next query attends to exactly */
-  int64_t linear_tokens;    /* summed up in S and z (linear branch on), per query head, the most */
+  uint64_t bytes; /* memory of the cache, kept and near tokens, S and z, work space excluded */
+  uint64_t
+      work_bytes; /* work space of forward, for all its threads; it does not depend on n. Caches
+                          that do not run at the same time, such as a model's layers, share it */
+  int64_t tokens; /* N: tokens seen */
+  int64_t
+      kept_tokens; /* per query head, that routing has kept so far; SWA: the sinks that have left the window */
+  int64_t
+      near_tokens; /* tokens of the previous and the current chunk; of the window (LOLCATS: W - 1, the last
+                          has been summed up for the query to come); FULL: all */
+  int64_t softmax_tokens; /* kept + near: what the next query attends to exactly */
+  int64_t linear_tokens;  /* summed up in S and z (linear branch on), per query head. Every token is
+                               in exactly one of kept, near, linear, forgotten */
   int64_t forgotten_tokens; /* neither attended to nor summed up (salient-only, SWA) */
   int64_t budget_tokens;    /* the paper's m (C local + kept); 0 where there is no bound */
   int64_t
@@ -219,7 +226,8 @@ STILL_API void still_attention_cache_reset(still_attention_cache *cache);
 STILL_API void still_attention_cache_usage(const still_attention_cache *cache,
                                            still_attention_usage *usage);
 
-/* The bytes that a cache of this plan has once it holds `tokens` tokens; equals usage.bytes then. */
+/* The bytes that a cache of this plan has once it holds `tokens` tokens; equals usage.bytes then. With more
+ * threads than kv heads the near window is held more than once, so it depends a little on the threads. */
 STILL_API uint64_t still_attention_cache_bytes(const still_attention_plan *plan, int64_t tokens);
 
 /* Writes the positions that query head `head` keeps, ascending, at most `capacity`; returns how many
@@ -235,7 +243,8 @@ STILL_API still_status still_attention_cache_state(const still_attention_cache *
 /* Checkpoint and roll back. A snapshot holds what a later forward may overwrite (near tokens, scores, S,
  * z, counters); kept tokens and full-attention keys are only appended to, so they are not in it. It is
  * valid for the same cache until that cache is reset, restored to an earlier snapshot or destroyed, and
- * costs snapshot_bytes, independent of N. restore brings the cache back bit for bit. */
+ * costs snapshot_bytes, independent of N. restore brings the cache back bit for bit; ARGUMENT if the cache
+ * holds fewer tokens than the snapshot, which is then not its own. */
 STILL_API size_t still_attention_cache_snapshot_bytes(const still_attention_cache *cache);
 STILL_API void still_attention_cache_snapshot(const still_attention_cache *cache, void *snapshot);
 STILL_API still_status still_attention_cache_restore(still_attention_cache *cache,
@@ -281,8 +290,9 @@ typedef struct still_attention_inputs {
 /* Runs n >= 1 new tokens through the operator and leaves them in the cache.
  *   y  (H, n, D) out, strides in floats as in still_rows; must not overlap the inputs.
  * Any n; chunk borders are handled inside. Memory does not depend on n.
- * Errors: ARGUMENT, MEMORY (growing kinds); on error the cache is as it was. Values are not checked:
- * a NaN that goes in comes out.
+ * Errors: ARGUMENT, MEMORY (growing kinds; or another thread's forward holds the work space and there is
+ * no memory for a second one); on error the cache is as it was. Values are not checked: a NaN that goes
+ * in comes out, in its own token's row and in those that attend to it, never in an earlier one.
  * Thread-safety: one thread for each cache at a time. Uses options.threads OpenMP threads inside; the
  * result is the same for any number of them, bit for bit. */
 STILL_API still_status still_attention_forward(const still_attention_plan *plan,

@@ -50,12 +50,31 @@ void still_append(const still_task *task, still_piece piece) {
                           task->scratch->tile);
 }
 
+/* The exponent of infinities and NaN. */
+static bool has_non_finite(const float *x, size_t n) {
+  uint32_t found = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    found |= (bits & 0x7f800000u) == 0x7f800000u;
+  }
+  return found;
+}
+
+size_t still_block_tokens(const still_call *call, size_t kv_head, still_piece piece) {
+  const size_t dim = (size_t)call->plan->options.head_dim;
+  for (size_t i = 0; i < piece.tokens; i++)
+    if (has_non_finite(still_input_row(&call->inputs->v, kv_head, piece.offset + i), dim)) return 1;
+  return still_block_rows(call->plan);
+}
+
 void still_for_blocks(const still_task *task, still_piece piece, still_block_function *attend) {
-  const size_t most = still_block_rows(task->plan);
+  const size_t rows = still_block_rows(task->plan);
+  const size_t most = still_block_tokens(task->call, task->kv_head, piece);
   for (size_t done = 0, tokens; done < piece.tokens; done += tokens) {
     tokens = still_smaller(piece.tokens - done, most);
     const size_t together =
-        tokens > STILL_SHARED_ROWS ? 1 : still_smaller(most / tokens, task->heads);
+        tokens > STILL_SHARED_ROWS ? 1 : still_smaller(rows / tokens, task->heads);
     for (size_t h = 0, heads; h < task->heads; h += heads) {
       heads = still_smaller(task->heads - h, together);
       attend(task, &(still_block){.at = {.offset = piece.offset + done,

@@ -102,6 +102,9 @@ void still_scratch_place(still_scratch *scratch, const still_attention_plan *pla
 typedef void still_unit_function(const still_task *task);
 /* Cuts a piece into blocks and hands each to `attend`. */
 typedef void still_block_function(const still_task *task, const still_block *block);
+/* Tokens of a block of this piece: one where a value is not finite, since in a block's masked corner it would
+ * meet weights of 0 and make NaN of rows before it. */
+size_t still_block_tokens(const still_call *call, size_t kv_head, still_piece piece);
 void still_for_blocks(const still_task *task, still_piece piece, still_block_function *attend);
 /* The new tokens' keys and values join the unit's near window (and sinks). */
 void still_append(const still_task *task, still_piece piece);

@@ -55,9 +55,7 @@ static size_t lay_out(passes *p, const still_attention_plan *plan, char *memory)
   p->chosen = place(&at, rows, 1);
   p->rest = place(&at, heads * chunks, sizeof(size_t));
   p->pieces = place(&at, chunks, sizeof(still_piece));
-  /* a chunk is cut into at most so many blocks */
-  const size_t blocks = (size_t)plan->options.chunk / still_block_rows(plan) + 1;
-  p->blocks = place(&at, chunks * blocks, sizeof(still_piece));
+  p->blocks = place(&at, tokens, sizeof(still_piece));
   return (size_t)(at - memory);
 }
 
@@ -197,10 +195,12 @@ static void last_pass(const passes *p, size_t head, size_t at) {
 /* Pieces and blocks of the round that begins at `offset`; returns where it ends. */
 static size_t cut_round(passes *p, size_t offset) {
   const still_attention_plan *plan = p->call->plan;
-  const size_t most = still_block_rows(plan);
   p->piece_count = p->block_count = 0;
   while (offset < p->call->n && p->piece_count < (size_t)plan->pass_chunks) {
     const still_piece piece = still_piece_of_chunk(p->call, offset);
+    size_t most = SIZE_MAX;
+    for (int g = 0; g < plan->options.kv_heads; g++)
+      most = still_smaller(most, still_block_tokens(p->call, (size_t)g, piece));
     p->pieces[p->piece_count++] = piece;
     for (size_t done = 0, n; done < piece.tokens; done += n) {
       n = still_smaller(piece.tokens - done, most);

@@ -332,6 +332,32 @@ static void unused_slots_are_never_used(void **state) {
     }
 }
 
+static void no_nan_before_its_token(void **state) {
+  (void)state;
+  enum { N = 150, BAD = 75 };
+  for (int kind = 0; kind <= STILL_ATTENTION_T2R; kind++)
+    for (int threads = 1; threads < 8; threads += 6) {
+      still_attention_options o = small_options((still_attention_kind)kind);
+      o.threads = threads;
+      problem p = problem_create(&o, N, 60);
+      answer want = run_pieces(&p, NULL, 0);
+      for (size_t h = 0; h < p.kv_heads; h++)
+        for (size_t d = 0; d < p.dim; d++) {
+          p.v[(h * N + BAD) * p.dim + d] = INFINITY;
+          p.k[(h * N + BAD) * p.dim + d] = NAN;
+        }
+      answer got = run_pieces(&p, NULL, 0);
+      for (size_t h = 0; h < p.heads; h++) {
+        const size_t row = h * N * p.dim;
+        check_rows_close("before", got.y + row, want.y + row, BAD, p.dim, 1e-5);
+        assert_true(isnan(got.y[row + BAD * p.dim]));
+      }
+      answer_free(&got);
+      answer_free(&want);
+      problem_free(&p);
+    }
+}
+
 /* Positive features that never shrink, a million tokens: the state stays finite and right to float32's digits. */
 static void a_million_tokens(void **state) {
   (void)state;
@@ -389,6 +415,7 @@ int main(void) {
       cmocka_unit_test(ties_and_nan_scores_keep_the_first),
       cmocka_unit_test(random_operations_against_a_list),
       cmocka_unit_test(unused_slots_are_never_used),
+      cmocka_unit_test(no_nan_before_its_token),
       cmocka_unit_test(a_million_tokens),
       cmocka_unit_test(failing_allocations_leak_nothing),
   };
