@@ -12,8 +12,10 @@
 enum {
   DEPTH = 128,
   PANEL = MATMUL_VECTORS * VF, /* columns of a tile */
-  FAR_ROWS = 48,               /* rows of B more floats apart than this are copied ... */
-  MANY_ROWS = 4 * MATMUL_ROWS, /* ... when at least so many rows of C use the copy */
+  LINE = 16,
+  SETS = 64,
+  WAYS = 8,                    /* floats, and the usual shape of a first-level cache */
+  MANY_ROWS = 4 * MATMUL_ROWS, /* of C that must use a copy of B for it to pay */
 };
 
 typedef struct panel { /* and the block of k at work */
@@ -119,10 +121,17 @@ static void copy_panel(float *out, const panel *t) {
     }
 }
 
+/* Rows of B whose distance is 2^i lines (times an odd number) share SETS >> i sets; they may take half of the ways. */
+static int rows_collide(size_t b_row, size_t depth) {
+  if (b_row % LINE) return 0;
+  const size_t lines = b_row / LINE, power = lines & -lines;
+  return depth * power > SETS * WAYS / 2;
+}
+
 static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t a_col,
                    const float *b, size_t b_row, size_t m, size_t n, size_t k, int accumulate) {
   _Alignas(64) float copy[DEPTH * PANEL];
-  const int is_far = b_row > FAR_ROWS && m >= MANY_ROWS;
+  const int copies = m >= MANY_ROWS && rows_collide(b_row, smaller(k, DEPTH));
   panel t = {.c_row = c_row, .a_row = a_row, .a_col = a_col};
   for (size_t p = 0; p < k; p += DEPTH)
     for (size_t j = 0; j < n; j += t.width) {
@@ -133,7 +142,7 @@ static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t 
       t.width = is_wide ? 2 * PANEL : is_half ? PANEL / 2 : PANEL;
       t.columns = smaller(n - j, t.width);
       t.accumulate = accumulate || p;
-      if (is_far || t.columns < t.width) {
+      if (copies || t.columns < t.width) {
         copy_panel(copy, &t);
         t.b = copy;
         t.b_row = t.width;

@@ -163,7 +163,8 @@ static void print_list(void) {
   for (const char *const *level = still_kernels_levels(); *level; level++)
     printf("level %s\n", *level);
   for (int g = 0; g < GROUPS; g++)
-    for (const check_test *test = groups[g]; test->name; test++) printf("kernel %s\n", test->name);
+    for (const check_test *test = groups[g]; test->name; test++)
+      if (test->run) printf("kernel %s\n", test->name);
 }
 
 static int run_checks(const options *o, const still_kernels *kernels) {
@@ -171,7 +172,7 @@ static int run_checks(const options *o, const still_kernels *kernels) {
   watch_signals();
   for (int g = 0; g < GROUPS; g++)
     for (const check_test *test = groups[g]; test->name; test++) {
-      if (!wanted(test, o, kernels)) continue;
+      if (!test->run || !wanted(test, o, kernels)) continue;
       run++;
       failed += !run_test(test, kernels, o->seed);
     }

@@ -37,7 +37,7 @@ typedef struct check {
 enum { BENCH_FLOATS = 1 << 22 };
 typedef struct check_test {
   const char *name;
-  void (*run)(check *c);
+  void (*run)(check *c); /* NULL: only for the bench */
   void (*call)(const still_kernels *kernels, float *out, const float *in);
   double work;
   const char *unit;

@@ -113,6 +113,20 @@ static void call_matmul(const still_kernels *k, float *out, const float *in) {
   k->matmul(out, 128, in, 128, 1, in + 64 * 128, 128, 64, 128, 128, 0);
 }
 
+/* Benches of the shapes that attention has: D = 128, F = 256, a chunk of 64 tokens. */
+static void call_logits(const still_kernels *k, float *out, const float *in) {
+  k->matmul(out, 32, in, 128, 1, in + 64 * 128, 32, 64, 32, 128, 0);
+}
+static void call_values(const still_kernels *k, float *out, const float *in) {
+  k->matmul(out, 128, in, 32, 1, in + 64 * 32, 128, 64, 128, 32, 1);
+}
+static void call_state(const still_kernels *k, float *out, const float *in) {
+  k->matmul(out, 128, in, 1, 256, in + 64 * 256, 128, 256, 128, 64, 1);
+}
+static void call_one_row(const still_kernels *k, float *out, const float *in) {
+  k->matmul(out, 128, in, 256, 1, in + 256, 128, 1, 128, 256, 0);
+}
+
 static void run_pack_keys(check *c) {
   for (int round = 0; round < 30; round++) {
     const size_t dim = 1 + check_below(c, 70), n = 1 + check_below(c, 80),
@@ -233,6 +247,10 @@ static void call_matvec_bf16(const still_kernels *k, float *out, const float *in
 
 const check_test check_products[] = {
     {"matmul", run_matmul, call_matmul, 2. * 64 * 128 * 128, "flop", NULL},
+    {"matmul (logits)", NULL, call_logits, 2. * 64 * 32 * 128, "flop", NULL},
+    {"matmul (values)", NULL, call_values, 2. * 64 * 128 * 32, "flop", NULL},
+    {"matmul (state)", NULL, call_state, 2. * 256 * 128 * 64, "flop", NULL},
+    {"matmul (one row)", NULL, call_one_row, 2. * 128 * 256, "flop", NULL},
     {"pack_keys", run_pack_keys, call_pack_keys, 64 * 128 * 4, "B", NULL},
     {"dot", run_dot, call_dot, 2 * 1024 * 4, "B", NULL},
     {"matvec_f32", run_matvec_f32, call_matvec_f32, 1024. * 2048 * 4, "B", NULL},
