@@ -14,8 +14,9 @@
 enum { MOST_LIST = 64 };
 
 static struct {
-  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results;
-  int samples, depths, resume, skip_long, quiet, verbose, version, help, list_tasks;
+  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results, *text, *choices;
+  int samples, depths, resume, skip_long, stride, rows, items, examples;
+  int quiet, verbose, version, help, list_tasks;
   int64_t seed;
 } arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
 
@@ -42,6 +43,19 @@ static const program_flag evaluate_flags[] = {
               &arguments.keys),
     FLAG_SWITCH("--skip-long", "leave out lengths that model or task do not allow",
                 &arguments.skip_long),
+    FLAG_HEADING("other questions, instead of tasks"),
+    FLAG_TEXT("--text", "FILE",
+              "perplexity on a text, in rows of the first of --lengths; with "
+              "a run \"full\" also the distance of the others from it",
+              &arguments.text),
+    FLAG_RANGE(INTEGER, "--stride", "N", "tokens from one row to the next", &arguments.stride, 1,
+               INT_MAX, "0", "rows side by side"),
+    FLAG_RANGE(INTEGER, "--rows", "N", "most rows", &arguments.rows, 1, INT_MAX, "0", "all"),
+    FLAG_TEXT("--choices", "FILE", "multiple choice from JSON lines (PIQA, ARC, WinoGrande ...)",
+              &arguments.choices),
+    FLAG_RANGE(INTEGER, "--items", "N", "most questions", &arguments.items, 1, INT_MAX, "0", "all"),
+    FLAG_RANGE(INTEGER, "--examples", "N", "answered questions shown first", &arguments.examples, 0,
+               100, NULL, NULL),
     FLAG_HEADING("what to show"),
     FLAG_TEXT("-o, --results", "FILE", "every sample as a line of JSON", &arguments.results),
     FLAG_SWITCH("--resume", "go on where that file ends", &arguments.resume),
@@ -106,12 +120,11 @@ static int show_progress(void *user, uint64_t done, uint64_t total) {
   static double start, shown;
   (void)user;
   const double time = program_seconds();
-  if (!start) start = time;
+  if (!start || done < 2) start = time;
   if (isatty(STDERR_FILENO) && !program_quiet() && time - shown > 0.2 && done > 1) {
     const double left = (time - start) / (double)(done - 1) * (double)(total - done);
-    fprintf(stderr, "\r\033[K%llu of %llu samples, %.0f min %02.0f s left",
-            (unsigned long long)done, (unsigned long long)total,
-            left / 60 - 0.5 > 0 ? (double)(int)(left / 60) : 0.0,
+    fprintf(stderr, "\r\033[K%llu of %llu, %.0f min %02.0f s left", (unsigned long long)done,
+            (unsigned long long)total, left / 60 - 0.5 > 0 ? (double)(int)(left / 60) : 0.0,
             left - 60 * (double)(int)(left / 60));
     shown = time;
   }
@@ -164,6 +177,101 @@ static void print_tables(const still_evaluation_report *report, const evaluate_r
   }
 }
 
+/* ---- language and multiple choice */
+
+static int fail(still_status status) {
+  program_progress_end();
+  program_complain("%s", still_last_error());
+  return status == STILL_ERROR_ARGUMENT ? PROGRAM_USAGE : PROGRAM_FAILED;
+}
+
+/* The whole file; NULL (said on stderr) where it cannot be read. */
+static char *read_file(const char *path, size_t *bytes) {
+  FILE *file = fopen(path, "rb");
+  char *text = NULL;
+  long size = -1;
+  if (file && !fseek(file, 0, SEEK_END)) size = ftell(file);
+  if (size >= 0) text = malloc((size_t)size + 1);
+  if (text) {
+    rewind(file);
+    *bytes = fread(text, 1, (size_t)size, file);
+  } else {
+    program_complain("%s: cannot be read", path);
+  }
+  if (file) fclose(file);
+  return text;
+}
+
+static void print_language(const char *name, const still_language_result *r, int compared) {
+  printf("| %s | %.3f | %.4f ± %.4f | %.4f |", name, r->perplexity, r->nats, r->nats_error,
+         r->bits_per_byte);
+  if (compared)
+    printf(" %.4f | %.3f | %.2f |\n", r->divergence, r->divergence_99, 100 * r->agreement);
+  else
+    printf(" - | - | - |\n");
+  fflush(stdout);
+}
+
+static int evaluate_text(const evaluate_runs *runs, int length) {
+  const still_evaluation_run *full = NULL;
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  size_t bytes = 0;
+  char *text = read_file(arguments.text, &bytes);
+  if (!text) return PROGRAM_FAILED;
+  options.length = length;
+  options.stride = arguments.stride;
+  options.rows = arguments.rows;
+  options.progress = show_progress;
+  for (size_t r = 0; r < runs->count; r++)
+    if (!strcmp(runs->items[r].name, "full")) full = &runs->items[r];
+  printf("| attention | perplexity | nats a token | bits a byte | KL mean | KL 99 %% | same top "
+         "token %% |\n"
+         "|---|---|---|---|---|---|---|\n");
+  int code = PROGRAM_DONE;
+  for (size_t r = 0; r < runs->count && !code; r++) {
+    const still_evaluation_run *run = &runs->items[r];
+    const still_evaluation_run *reference = run == full ? NULL : full;
+    still_language_result result;
+    const still_status status =
+        still_evaluate_language(run, reference, text, bytes, &options, &result);
+    program_progress_end();
+    if (status)
+      code = fail(status);
+    else
+      print_language(run->name, &result, reference != NULL);
+  }
+  free(text);
+  return code;
+}
+
+static void print_share(int64_t right, int64_t count) {
+  double low, high;
+  still_wilson_interval((double)right, count, &low, &high);
+  printf(" %.1f (%.1f-%.1f) |", 100 * (double)right / (double)count, 100 * low, 100 * high);
+}
+
+static int evaluate_choices(const evaluate_runs *runs) {
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  options.items = arguments.items;
+  options.examples = arguments.examples;
+  options.seed = (uint64_t)arguments.seed;
+  options.progress = show_progress;
+  printf("| attention | n | acc %% | acc_norm %% |\n|---|---|---|---|\n");
+  for (size_t r = 0; r < runs->count; r++) {
+    still_choice_result result;
+    const still_status status =
+        still_evaluate_choices(&runs->items[r], arguments.choices, &options, &result);
+    program_progress_end();
+    if (status) return fail(status);
+    printf("| %s | %lld |", runs->items[r].name, (long long)result.count);
+    print_share(result.right, result.count);
+    print_share(result.right_norm, result.count);
+    printf("\n");
+    fflush(stdout);
+  }
+  return PROGRAM_DONE;
+}
+
 /* ---- main */
 
 static int evaluate(const evaluate_runs *runs, const still_evaluation_options *options) {
@@ -171,10 +279,7 @@ static int evaluate(const evaluate_runs *runs, const still_evaluation_options *o
   const double start = program_seconds();
   const still_status status = still_evaluate(runs->items, runs->count, options, &report);
   program_progress_end();
-  if (status) {
-    program_complain("%s", still_last_error());
-    return status == STILL_ERROR_ARGUMENT ? PROGRAM_USAGE : PROGRAM_FAILED;
-  }
+  if (status) return fail(status);
   print_tables(report, runs, options);
   if (!program_quiet()) fprintf(stderr, "%.1f s\n", program_seconds() - start);
   still_evaluation_report_destroy(report);
@@ -209,7 +314,12 @@ static int prepare_and_evaluate(int argc, char **argv) {
   options.command = command_line(argc, argv);
   options.progress = show_progress;
   code = evaluate_runs_open(&runs, arguments.runs);
-  if (!code) code = evaluate(&runs, &options);
+  if (!code && arguments.text)
+    code = evaluate_text(&runs, options.length_count ? lengths[0] : 0);
+  else if (!code && arguments.choices)
+    code = evaluate_choices(&runs);
+  else if (!code)
+    code = evaluate(&runs, &options);
 done:
   evaluate_runs_close(&runs);
   free(task_list);

@@ -80,8 +80,8 @@ typedef struct still_evaluation_options {
                           NULL: none */
   int resume; /* 1: samples that `results` already has are not asked again; it must be of the same settings
                  and models. 0: an existing file is replaced */
-  int skip_long; /* 1: a length that is beyond a model's trained context or too short for the task is left out
-                    with a warning; 0 (default): an error that names it */
+  int skip_long; /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's
+                    budget is left out with a warning; 0 (default): an error that names it */
   const char *command;               /* for the head of results, NULL = none */
   still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
   void *progress_user;
@@ -119,6 +119,75 @@ STILL_API void still_evaluation_report_destroy(still_evaluation_report *report);
 /* In the order lengths, runs, tasks, depths. */
 STILL_API const still_evaluation_cell *
 still_evaluation_report_cells(const still_evaluation_report *report, size_t *count);
+
+/* ---- language ----------------------------------------------------------------------------------- */
+
+typedef struct still_language_options {
+  size_t size;
+  int length; /* tokens of a row, each after a begin-of-sequence token where the model wants one; 0 (default):
+                 the whole text in one row */
+  int stride; /* how far the next row begins after a row; what two rows have in common is scored once, in
+                 the first. 1 .. length; 0 (default): length */
+  int rows;                          /* most rows; 0 (default): all that are complete */
+  still_progress_callback *progress; /* tokens; not 0 stops: CANCELLED */
+  void *progress_user;
+} still_language_options;
+
+#define STILL_LANGUAGE_OPTIONS_INIT                                                                \
+  { sizeof(still_language_options), 0, 0, 0, NULL, NULL }
+
+typedef struct still_language_result {
+  int64_t tokens, rows; /* scored */
+  double nats;          /* a token, in the mean */
+  double nats_error;    /* its standard error, the rows taken as independent; 0 for one row */
+  double perplexity;    /* exp(nats) */
+  double bits_per_byte;
+  /* Against the reference; 0 without one. */
+  double
+      divergence; /* mean over tokens of KL(reference || run) of the next token's distribution, in nats */
+  double divergence_99; /* the 99th percentile */
+  double agreement;     /* share of tokens at which both have the same most likely next token */
+} still_language_result;
+
+/* How well a run predicts a text (any bytes), and how far its predictions are from those of a reference (NULL: none; a model
+ * of the same vocabulary). Errors: ARGUMENT (a text of fewer tokens than a row), CANCELLED, NUMERIC, and those of
+ * sessions. */
+STILL_API still_status still_evaluate_language(const still_evaluation_run *run,
+                                               const still_evaluation_run *reference,
+                                               const char *text, size_t bytes,
+                                               const still_language_options *options,
+                                               still_language_result *result);
+
+/* ---- multiple choice ---------------------------------------------------------------------------- */
+
+typedef struct still_choice_options {
+  size_t size;
+  int items; /* most items, the first of the file; 0 (default): all */
+  int examples; /* items of the file that are shown, answered, before each question; default 0. Examples are
+                   drawn by the seed and are never the item itself */
+  uint64_t seed;                     /* default 7 */
+  still_progress_callback *progress; /* items; not 0 stops: CANCELLED */
+  void *progress_user;
+} still_choice_options;
+
+#define STILL_CHOICE_OPTIONS_INIT                                                                  \
+  { sizeof(still_choice_options), 0, 0, 7, NULL, NULL }
+
+typedef struct still_choice_result {
+  int64_t count;
+  int64_t right;      /* items whose answer has the largest log-likelihood */
+  int64_t right_norm; /* the same with the log-likelihood divided by the choice's bytes */
+} still_choice_result;
+
+/* A file of JSON lines {"question", "choices": [...], "answer": index or letter}, scored as lm-evaluation-harness does: the
+ * likelihood of each choice after "Question: ...\nAnswer:". A question with a "_" is a sentence with a gap (WinoGrande):
+ * scored is the rest of the sentence after each choice in the gap. What the choices of a question begin with alike is
+ * evaluated once. Other names are understood, too: goal/sol1/sol2/label (PIQA), ctx/endings/label (HellaSwag: no "Question:"),
+ * question.stem and choices.text with choices.label and answerKey (ARC), sentence/option1/option2 (WinoGrande). Errors:
+ * FORMAT (file and line), ARGUMENT (a choice without tokens), CANCELLED and those of sessions. */
+STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, const char *path,
+                                              const still_choice_options *options,
+                                              still_choice_result *result);
 
 #ifdef __cplusplus
 }

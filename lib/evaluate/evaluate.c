@@ -223,28 +223,40 @@ static still_status check_length(evaluation *e, const still_task_material *mater
   return status;
 }
 
+/* What cannot be asked is an error, or (skip_long) left out with a warning. */
+static still_status leave_out(evaluation *e, still_status status, size_t tasks) {
+  const still_evaluation_options *o = e->options;
+  if (status != STILL_ERROR_ARGUMENT || !o->skip_long) return status;
+  still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
+  e->total -= tasks * (uint64_t)o->samples * (uint64_t)(o->depths ? o->depths : 1);
+  return STILL_OK;
+}
+
+static still_status run_tasks(evaluation *e, still_evaluator *evaluator,
+                              const still_task_material *material, const still_evaluation_run *run,
+                              int length) {
+  for (size_t i = 0; i < e->options->task_count; i++) {
+    const char *task = e->options->tasks[i];
+    const still_status status = check_length(e, material, run, task, length);
+    STILL_TRY(status ? leave_out(e, status, 1)
+                     : run_task(e, evaluator, material, run->name, task, length));
+  }
+  return STILL_OK;
+}
+
 static still_status run_length(evaluation *e, const still_task_material *material,
                                const still_evaluation_run *run, int length) {
   still_evaluator evaluator = {0};
   still_model_info info;
   still_session_options session = run->session;
-  still_status status = STILL_OK;
   if (!session.context) session.context = length;
   still_model_get_info(run->model, &info);
   evaluator.vocabulary = info.vocabulary;
-  for (size_t i = 0; i < e->options->task_count && !status; i++) {
-    const char *task = e->options->tasks[i];
-    status = check_length(e, material, run, task, length);
-    if (status == STILL_ERROR_ARGUMENT && e->options->skip_long) {
-      still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
-      e->total -= (uint64_t)e->options->samples * (e->options->depths ? e->options->depths : 1);
-      status = STILL_OK;
-      continue;
-    }
-    if (!status && !evaluator.session)
-      status = still_session_create(&evaluator.session, run->model, &session);
-    if (!status) status = run_task(e, &evaluator, material, run->name, task, length);
-  }
+  still_status status = still_session_create(&evaluator.session, run->model, &session);
+  if (status)
+    status = leave_out(e, status, e->options->task_count);
+  else
+    status = run_tasks(e, &evaluator, material, run, length);
   still_evaluator_free(&evaluator);
   return status ? still_fail_in(status, "run '%s'", run->name) : STILL_OK;
 }

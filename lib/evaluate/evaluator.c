@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "evaluate/evaluator.h"
 
+#include "evaluate/distribution.h"
+
 #include <string.h>
 
 enum { WORTH_SHARING = 64 }; /* tokens: fewer are evaluated faster than restored */
@@ -46,13 +48,6 @@ void still_evaluator_free(still_evaluator *e) {
 
 /* ---- greedy answers */
 
-static still_token most_likely(const float *logits, int count) {
-  int best = 0;
-  for (int i = 1; i < count; i++)
-    if (logits[i] > logits[best]) best = i;
-  return best;
-}
-
 typedef struct answer_check {
   const still_token *next; /* the tokens that should follow */
   int vocabulary;
@@ -61,7 +56,7 @@ typedef struct answer_check {
 
 static void check_row(void *user, size_t index, const float *logits) {
   answer_check *check = user;
-  if (most_likely(logits, check->vocabulary) != check->next[index]) check->right = false;
+  if (still_most_likely(logits, check->vocabulary) != check->next[index]) check->right = false;
 }
 
 still_status still_evaluator_ask(still_evaluator *e, const still_sample *sample,
@@ -74,7 +69,7 @@ still_status still_evaluator_ask(still_evaluator *e, const still_sample *sample,
                                  sample->prompt < next->prompt ? sample->prompt : next->prompt);
   STILL_TRY(still_evaluator_prompt(e, sample->ids, sample->prompt, shared));
   answer_check check = {answer + 1, e->vocabulary, true};
-  *right = most_likely(still_session_logits(e->session), e->vocabulary) == answer[0];
+  *right = still_most_likely(still_session_logits(e->session), e->vocabulary) == answer[0];
   if (!*right || answer_count == 1) return STILL_OK;
   STILL_TRY(still_session_evaluate_all(e->session, answer, answer_count - 1, check_row, &check));
   *right = check.right;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * still_evaluate: the same numbers every time, results that go on where they were, shared beginnings, intervals. */
-#include "../model/model_fixtures.h"
-#include "../tokenizer/small_vocabulary.h"
+#include "byte_model.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,21 +24,7 @@ static void test_wilson(void **state) {
   assert_true(fabs(low - 0.2553) < 1e-4 && fabs(high - 0.3662) < 1e-4);
 }
 
-/* ---- a small random model that reads bytes */
-
-static const char *random_model(void) {
-  static const char *const merges[] = {NULL};
-  made_model shape = made_shape();
-  shape.vocabulary = 256;
-  shape.context = 2048;
-  made_fill(&shape, 3);
-  const char *folder = made_folder(&shape, "bytes", STILL_TENSOR_F32);
-  char *json = small_byte_level(SMALL_LLAMA3, merges, false, "", "");
-  check_file("bytes/tokenizer.json", json, strlen(json));
-  free(json);
-  made_free(&shape);
-  return folder;
-}
+/* ---- two runs of a small random model */
 
 typedef struct fixture {
   still_model *model;
@@ -85,7 +70,7 @@ static int stop_after(void *user, uint64_t done, uint64_t total) {
 
 static void test_cells(void **state) {
   (void)state;
-  fixture f = open_fixture(random_model());
+  fixture f = open_fixture(byte_model());
   still_evaluation_report *report = evaluate(&f);
   size_t count;
   const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
@@ -105,7 +90,7 @@ static void test_cells(void **state) {
 /* Stopped, then resumed: the file has each sample once, those of the run without a break. */
 static void test_resume(void **state) {
   (void)state;
-  fixture f = open_fixture(random_model());
+  fixture f = open_fixture(byte_model());
   uint64_t stop = 5;
   still_evaluation_report *report;
   f.options.results = check_path("whole.jsonl");
@@ -140,7 +125,7 @@ static void test_resume(void **state) {
 
 static void test_damaged_results(void **state) {
   (void)state;
-  fixture f = open_fixture(random_model());
+  fixture f = open_fixture(byte_model());
   still_evaluation_report *report;
   static const char bad[] =
       "{\"run\":\"a\",\"task\":\"b\",\"length\":1,\"depth_index\":-1,\"index\":0,\"depth\":0,"
@@ -157,7 +142,7 @@ static void test_damaged_results(void **state) {
 
 static void test_refusals(void **state) {
   (void)state;
-  fixture f = open_fixture(random_model());
+  fixture f = open_fixture(byte_model());
   still_evaluation_report *report;
   const char *unknown = "niah9", *needs_prose = "sniah2", *several = "tracking";
   const int tiny = 50, large = 4096;

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: MIT
+ * Perplexity, divergence and multiple choice against what single sessions give. */
+#include "byte_model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <still/evaluate.h>
+
+static const char text[] =
+    "It is a truth universally acknowledged, that a text in a test need not be long. "
+    "But it has to have more than one row, and rows that have something in common.";
+
+static still_model *model;
+static still_evaluation_run full, still_128;
+
+static int set_up(void **state) {
+  (void)state;
+  const still_session_options session = STILL_SESSION_OPTIONS_INIT;
+  check_ok(still_model_open(&model, byte_model(), NULL));
+  full = (still_evaluation_run){"full", model, session};
+  still_128 = (still_evaluation_run){"still", model, session};
+  still_128.session.attention = STILL_ATTENTION_STILL;
+  still_128.session.chunk = 4;
+  still_128.session.budget = 44;
+  return 0;
+}
+
+static int tear_down(void **state) {
+  still_model_destroy(model);
+  return check_nothing_allocated(state);
+}
+
+/* -log p of each byte from..to-1 of the text, bytes begin.. before it as context, in float64. */
+static double nats_of(const still_evaluation_run *run, const char *bytes, size_t begin, size_t from,
+                      size_t to) {
+  still_session *session;
+  still_session_options options = run->session;
+  double sum = 0;
+  options.context = (int)(to - begin);
+  check_ok(still_session_create(&session, model, &options));
+  for (size_t i = begin; i < to; i++) {
+    const still_token id = (unsigned char)bytes[i];
+    const float *logits = still_session_logits(session);
+    double total = 0;
+    if (i >= from && i > begin) {
+      for (int k = 0; k < 256; k++) total += exp((double)logits[k]);
+      sum += log(total) - (double)logits[id];
+    }
+    check_ok(still_session_evaluate(session, &id, 1, NULL, NULL));
+  }
+  still_session_destroy(session);
+  return sum;
+}
+
+static still_language_result measure(const still_evaluation_run *run,
+                                     const still_evaluation_run *reference, int length,
+                                     int stride) {
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  still_language_result result;
+  options.length = length;
+  options.stride = stride;
+  check_ok(still_evaluate_language(run, reference, text, strlen(text), &options, &result));
+  return result;
+}
+
+static void test_whole(void **state) {
+  (void)state;
+  const size_t n = strlen(text);
+  const still_language_result r = measure(&still_128, NULL, 0, 0);
+  assert_int_equal(r.rows, 1);
+  assert_int_equal(r.tokens, n - 1); /* the first byte has nothing before it */
+  const double nats = nats_of(&still_128, text, 0, 0, n) / (double)(n - 1);
+  assert_true(fabs(r.nats - nats) < 1e-4);
+  assert_true(fabs(r.perplexity - exp(r.nats)) < 1e-9 && r.divergence == 0);
+  assert_true(fabs(r.bits_per_byte - r.nats / log(2)) < 1e-9);
+}
+
+static void test_sliding(void **state) {
+  (void)state;
+  const size_t n = strlen(text), rows = (n - 60) / 20 + 1;
+  const still_language_result r = measure(&full, NULL, 60, 20);
+  double nats = nats_of(&full, text, 0, 0, 60);
+  for (size_t i = 1; i < rows; i++) nats += nats_of(&full, text, 20 * i, 20 * i + 40, 20 * i + 60);
+  assert_int_equal(r.rows, rows);
+  assert_int_equal(r.tokens, 59 + 20 * (rows - 1));
+  assert_true(fabs(r.nats - nats / (double)r.tokens) < 1e-4);
+  assert_true(r.nats_error > 0);
+  const still_language_result apart = measure(&full, NULL, 60, 0);
+  assert_int_equal(apart.rows, n / 60);
+  assert_int_equal(apart.tokens, 59 * (n / 60));
+}
+
+static void test_divergence(void **state) {
+  (void)state;
+  const still_language_result same = measure(&full, &full, 0, 0);
+  assert_true(same.divergence < 1e-9 && same.divergence_99 < 1e-6 && same.agreement == 1);
+  const still_language_result other = measure(&still_128, &full, 0, 0);
+  assert_true(other.divergence > 1e-6 && other.divergence_99 >= other.divergence);
+  assert_true(other.agreement <= 1);
+}
+
+static void test_language_refusals(void **state) {
+  (void)state;
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  still_language_result result;
+  options.length = 4000;
+  check_fails(still_evaluate_language(&full, NULL, text, strlen(text), &options, &result),
+              STILL_ERROR_ARGUMENT, "tokens, a row has 4000");
+  options.stride = 5000;
+  check_fails(still_evaluate_language(&full, NULL, text, strlen(text), &options, &result),
+              STILL_ERROR_ARGUMENT, "stride is not above length");
+}
+
+/* ---- multiple choice */
+
+static const char *file_of(const char *name, const char *content) {
+  return check_file(name, content, strlen(content));
+}
+
+static still_choice_result ask(const char *content, int examples) {
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result result;
+  options.examples = examples;
+  check_ok(still_evaluate_choices(&full, file_of("q.jsonl", content), &options, &result));
+  return result;
+}
+
+static double likelihood(const char *start, const char *end) {
+  char both[512];
+  snprintf(both, sizeof both, "%s%s", start, end);
+  return -nats_of(&full, both, 0, strlen(start), strlen(both));
+}
+
+static void test_choices(void **state) {
+  (void)state;
+  static const char start[] =
+      "Question: Where does the sun go when it sets behind the hills?\nAnswer:";
+  static const char *const ends[] = {" west of here", " up", " nowhere at all"};
+  int best = 0, best_norm = 0;
+  double sums[3];
+  for (int i = 0; i < 3; i++) {
+    sums[i] = likelihood(start, ends[i]);
+    if (sums[i] > sums[best]) best = i;
+    if (sums[i] / (double)(strlen(ends[i]) - 1) >
+        sums[best_norm] / (double)(strlen(ends[best_norm]) - 1))
+      best_norm = i;
+  }
+  for (int answer = 0; answer < 3; answer++) {
+    char line[512];
+    snprintf(
+        line, sizeof line,
+        "\n{\"question\": \"Where does the sun go when it sets behind the hills?\", \"choices\": "
+        "[\"west of here\", \"up\", \"nowhere at all\"], \"answer\": %d}\n",
+        answer);
+    const still_choice_result r = ask(line, 0);
+    assert_int_equal(r.count, 1);
+    assert_int_equal(r.right, answer == best);
+    assert_int_equal(r.right_norm, answer == best_norm);
+  }
+}
+
+/* The same question in the shapes of several files: one answer each time. */
+static void test_shapes(void **state) {
+  (void)state;
+  static const char *const lines[] = {
+      "{\"question\": \"q\", \"choices\": [\"aa\", \"b\"], \"answer\": %d}",
+      "{\"question\": \"q\", \"choices\": {\"text\": [\"aa\", \"b\"], \"label\": [\"0\", \"1\"]}, "
+      "\"answerKey\": \"%d\"}",
+      "{\"question\": {\"stem\": \"q\", \"choices\": [{\"text\": \"aa\", \"label\": \"0\"}, "
+      "{\"text\": \"b\", \"label\": \"1\"}]}, \"answerKey\": \"%d\"}",
+      "{\"goal\": \"q\", \"sol1\": \"aa\", \"sol2\": \"b\", \"label\": %d}",
+  };
+  still_choice_result first[2];
+  for (size_t i = 0; i < CHECK_COUNT(lines); i++)
+    for (int answer = 0; answer < 2; answer++) {
+      char line[512];
+      snprintf(line, sizeof line, lines[i], answer);
+      const still_choice_result r = ask(line, 0);
+      if (!i) first[answer] = r;
+      assert_int_equal(r.right, first[answer].right);
+      assert_int_equal(r.right_norm, first[answer].right_norm);
+    }
+  assert_int_equal(first[0].right + first[1].right, 1);
+}
+
+/* A gap: what follows it decides. */
+static void test_gap(void **state) {
+  (void)state;
+  const double one = likelihood("A cat or a hen: the cat", " flew away.");
+  const double two = likelihood("A cat or a hen: the hen", " flew away.");
+  const still_choice_result r =
+      ask("{\"sentence\": \"A cat or a hen: the _ flew away.\", \"option1\": "
+          "\"cat\", \"option2\": \"hen\", \"answer\": \"2\"}\n",
+          0);
+  assert_int_equal(r.right, two > one);
+}
+
+static void test_examples(void **state) {
+  (void)state;
+  const double one = likelihood("Question: y\nAnswer: c\n\nQuestion: x\nAnswer:", " a");
+  const double two = likelihood("Question: y\nAnswer: c\n\nQuestion: x\nAnswer:", " b");
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result r;
+  options.examples = 1, options.items = 1;
+  const char *path =
+      file_of("x.jsonl", "{\"question\":\"x\",\"choices\":[\"a\",\"b\"],\"answer\":0}\n"
+                         "{\"question\":\"y\",\"choices\":[\"c\",\"d\"],\"answer\":\"A\"}");
+  check_ok(still_evaluate_choices(&full, path, &options, &r));
+  assert_int_equal(r.count, 1);
+  assert_int_equal(r.right, one >= two);
+}
+
+static void refuse(const char *content, const char *sentence) {
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result result;
+  check_fails(still_evaluate_choices(&full, file_of("bad.jsonl", content), &options, &result),
+              STILL_ERROR_FORMAT, sentence);
+}
+
+static void test_choice_refusals(void **state) {
+  (void)state;
+  refuse("", "bad.jsonl: holds no question");
+  refuse("{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}\n{\n",
+         "bad.jsonl, line 2");
+  refuse("{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 2}",
+         "'answer' is 2, there are 2");
+  refuse("{\"question\": \"q\", \"choices\": [\"a\"], \"answer\": 0}",
+         "1 choices, must be 2 .. 16");
+  refuse("{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"yes\"}",
+         "'answer' is 'yes'");
+  refuse("{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "line 1: 'question' is missing");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_whole),
+      cmocka_unit_test(test_sliding),
+      cmocka_unit_test(test_divergence),
+      cmocka_unit_test(test_language_refusals),
+      cmocka_unit_test(test_choices),
+      cmocka_unit_test(test_shapes),
+      cmocka_unit_test(test_gap),
+      cmocka_unit_test(test_examples),
+      cmocka_unit_test(test_choice_refusals),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}
