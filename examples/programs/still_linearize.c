@@ -290,23 +290,32 @@ static int train(const opened *o, still_stage stage) {
   return status ? failure() : PROGRAM_DONE;
 }
 
-/* Both stages: the first writes OUTPUT.transfer, from which the second starts. */
+/* The first stage's file beside the second's; NULL stays NULL. */
+static const char *beside(char *path, const char *second) {
+  if (!second) return NULL;
+  snprintf(path, PATH_BYTES, "%s.transfer", second);
+  return path;
+}
+
+static int has_maps(void) {
+  return kind != STILL_ATTENTION_LIGER_GLA && kind != STILL_ATTENTION_SWA &&
+         kind != STILL_ATTENTION_FULL;
+}
+
+/* Both stages: every file of the first has the second's name with .transfer behind it. */
 static int train_both(const opened *o) {
-  static char between[PATH_BYTES];
+  static char output[PATH_BYTES], state[PATH_BYTES], metrics[PATH_BYTES], curve[PATH_BYTES];
   const still_training_options second = choice;
-  snprintf(between, sizeof between, "%s.transfer", choice.output ? choice.output : "");
-  if (kind != STILL_ATTENTION_LIGER_GLA && kind != STILL_ATTENTION_SWA &&
-      kind != STILL_ATTENTION_FULL) {
-    choice.output = between;
-    choice.steps = transfer_steps, choice.seconds = (double)transfer_seconds;
-    choice.rate = choice.map_rate = choice.clip = 0;
-    choice.state = choice.metrics = choice.curve = NULL;
-    choice.resume = 0, choice.schedule = STILL_RATE_PLATEAU;
-    const int code = train(o, STILL_STAGE_ATTENTION_TRANSFER);
-    if (code) return code;
-    choice = second;
-    choice.adapter = between;
-  }
+  if (!has_maps()) return train(o, STILL_STAGE_LOW_RANK);
+  choice.output = beside(output, second.output), choice.state = beside(state, second.state);
+  choice.metrics = beside(metrics, second.metrics), choice.curve = beside(curve, second.curve);
+  choice.steps = transfer_steps, choice.seconds = (double)transfer_seconds;
+  choice.rate = choice.map_rate = choice.clip = 0;
+  choice.schedule = STILL_RATE_PLATEAU;
+  const int code = train(o, STILL_STAGE_ATTENTION_TRANSFER);
+  if (code) return code;
+  choice = second;
+  choice.adapter = output;
   return train(o, STILL_STAGE_LOW_RANK);
 }
 
