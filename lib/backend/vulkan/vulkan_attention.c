@@ -2,6 +2,7 @@
 #include "backend/vulkan/vulkan_attention.h"
 
 #include "base/memory.h"
+#include "formats/tensor.h"
 
 #include <math.h>
 #include <string.h>
@@ -48,6 +49,13 @@ still_status still_vulkan_attention_check(const still_vulkan *vulkan,
     return still_fail(STILL_ERROR_UNSUPPORTED, "%s: attention kind '%s' runs on the CPU only",
                       vulkan->name, still_attention_kind_name(o->kind));
   }
+}
+
+/* What the *_coopmat shaders are written for. */
+static bool fits_coopmat(const still_vulkan *vulkan, const still_attention_options *o) {
+  const bool still = o->kind == STILL_ATTENTION_STILL;
+  return vulkan->features & STILL_VULKAN_COOPMAT && (o->head_dim == 64 || o->head_dim == 128) &&
+         (!still || (o->chunk == 64 && o->metric <= STILL_METRIC_QK));
 }
 
 /* ---- create ------------------------------------------------------------------------------------------- */
@@ -103,6 +111,19 @@ static still_status create_map(still_vulkan *vulkan, still_vulkan_buffer *buffer
   return still_vulkan_write(vulkan, buffer, 0, map, bytes);
 }
 
+static still_status create_map_f16(still_vulkan *vulkan, still_vulkan_buffer *buffer,
+                                   const float *map, const still_attention_options *o) {
+  const size_t count = (size_t)o->heads * (size_t)o->head_dim * (size_t)o->head_dim;
+  uint16_t *halves;
+  STILL_TRY(STILL_ALLOC(&halves, count, "feature map"));
+  still_type_from_f32(STILL_TENSOR_F16)(halves, map, count);
+  still_status status =
+      still_vulkan_buffer_create(vulkan, buffer, count * sizeof *halves, STILL_VULKAN_DEVICE);
+  if (!status) status = still_vulkan_write(vulkan, buffer, 0, halves, count * sizeof *halves);
+  still_free(halves);
+  return status;
+}
+
 /* At least 16 bytes stand for an array of no rows, so that every binding has a buffer. */
 static uint64_t bytes_of(uint64_t heads, uint64_t rows, uint64_t row_bytes) {
   const uint64_t bytes = (heads * rows * row_bytes + 15) / 16 * 16;
@@ -132,7 +153,10 @@ static still_status create_buffers(still_vulkan_attention *attention) {
   if (!plan->features) return STILL_OK;
   STILL_TRY(create_rows(vulkan, &attention->state, heads, 2 * dim, 4 * (dim + 1)));
   STILL_TRY(create_map(vulkan, &attention->map_q, plan->feature_q, o));
-  return create_map(vulkan, &attention->map_k, plan->feature_k, o);
+  STILL_TRY(create_map(vulkan, &attention->map_k, plan->feature_k, o));
+  if (!attention->coopmat) return STILL_OK;
+  STILL_TRY(create_map_f16(vulkan, &attention->map_q_f16, plan->feature_q, o));
+  return create_map_f16(vulkan, &attention->map_k_f16, plan->feature_k, o);
 }
 
 still_status still_vulkan_attention_create(still_vulkan_attention **out, still_vulkan *vulkan,
@@ -144,6 +168,7 @@ still_status still_vulkan_attention_create(still_vulkan_attention **out, still_v
   attention->vulkan = vulkan;
   attention->plan = plan;
   attention->f16 = plan->options.cache_type == STILL_F16;
+  attention->coopmat = attention->f16 && fits_coopmat(vulkan, &plan->options);
   attention->shape = shape_of(plan);
   attention->shape.kept_rows = kept_rows_for(plan, plan->options.context);
   attention->near_rows = near_rows_for(plan, plan->options.context);
@@ -157,20 +182,14 @@ still_status still_vulkan_attention_create(still_vulkan_attention **out, still_v
   return STILL_OK;
 }
 
-static still_vulkan_buffer *const *buffers_of(still_vulkan_attention *attention,
-                                              still_vulkan_buffer *list[9]) {
-  still_vulkan_buffer *all[] = {&attention->near_k, &attention->near_v, &attention->near_scores,
-                                &attention->kept_k, &attention->kept_v, &attention->kept_positions,
-                                &attention->state,  &attention->map_q,  &attention->map_k};
-  for (int i = 0; i < 9; i++) list[i] = all[i];
-  return list;
-}
-
 void still_vulkan_attention_destroy(still_vulkan_attention *attention) {
   if (!attention) return;
-  still_vulkan_buffer *list[9];
-  buffers_of(attention, list);
-  for (int i = 0; i < 9; i++) still_vulkan_discard(attention->vulkan, list[i]);
+  still_vulkan_buffer *const buffers[] = {
+      &attention->near_k, &attention->near_v,         &attention->near_scores, &attention->kept_k,
+      &attention->kept_v, &attention->kept_positions, &attention->state,       &attention->map_q,
+      &attention->map_k,  &attention->map_q_f16,      &attention->map_k_f16};
+  for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
+    still_vulkan_discard(attention->vulkan, buffers[i]);
   still_free(attention);
 }
 

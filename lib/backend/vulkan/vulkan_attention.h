@@ -15,6 +15,7 @@ typedef struct still_vulkan_work {
   still_vulkan_buffer features;     /* (H, rows, F): of routed keys, then of queries */
   still_vulkan_buffer states;       /* (slots, H, F D + F) */
   still_vulkan_buffer linear;       /* (H, rows, D) and (H, rows) */
+  still_vulkan_buffer state_copies; /* (slots, H, F D + F) in f16, for cooperative matrices */
   still_vulkan_buffer parts;        /* decode: partial results */
 } still_vulkan_work;
 uint64_t still_vulkan_work_bytes(const still_vulkan_work *work);
@@ -29,15 +30,17 @@ typedef struct still_vulkan_attention {
   still_vulkan *vulkan;
   const still_attention_plan *plan;
   attention_push shape; /* options, and start, base and rows of the block that ran last */
+  bool coopmat;         /* the *_coopmat shaders fit this plan */
   bool f16;             /* keys, values and features are stored as f16 */
   int64_t tokens;
   uint32_t near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention */
-  still_vulkan_buffer near_k, near_v; /* (G, near_rows, D) */
-  still_vulkan_buffer near_scores;    /* (H, 2 C) */
-  still_vulkan_buffer kept_k, kept_v; /* (R, kept_rows, D) */
-  still_vulkan_buffer kept_positions; /* (R, kept_rows) */
-  still_vulkan_buffer state;          /* (H, F D + F): S, then z */
-  still_vulkan_buffer map_q, map_k;   /* (H, D, D) */
+  still_vulkan_buffer near_k, near_v;       /* (G, near_rows, D) */
+  still_vulkan_buffer near_scores;          /* (H, 2 C) */
+  still_vulkan_buffer kept_k, kept_v;       /* (R, kept_rows, D) */
+  still_vulkan_buffer kept_positions;       /* (R, kept_rows) */
+  still_vulkan_buffer state;                /* (H, F D + F): S, then z */
+  still_vulkan_buffer map_q_f16, map_k_f16; /* copies for cooperative matrices */
+  still_vulkan_buffer map_q, map_k;         /* (H, D, D) */
 } still_vulkan_attention;
 
 /* UNSUPPORTED for kinds, dimensions and options that have no shader: the sentence names it. */

@@ -82,23 +82,35 @@ typedef struct block {
   still_vulkan_work *work;
   const still_vulkan_rows *rows;
   attention_push push;
+  bool coopmat; /* all stages by cooperative matrices: the block begins with a chunk */
 } block;
 
 static uint32_t groups_of(uint64_t items) {
   return (uint32_t)((items + STILL_GROUP - 1) / STILL_GROUP);
 }
 
-/* Runs a stage in the variant of the cache's type. variant: the second specialisation constant. */
-static still_status run(const block *b, still_shader f32, uint32_t variant,
-                        still_vulkan_dispatch dispatch) {
+/* variant: the second specialisation constant, after the head dimension. */
+static still_status run_as(const block *b, still_shader shader, uint32_t variant,
+                           still_vulkan_dispatch dispatch) {
   const uint32_t constants[STILL_VULKAN_CONSTANTS] = {
       (uint32_t)b->attention->plan->options.head_dim, variant};
-  /* The variant table lists each f16 variant right after its f32 one. */
-  const still_shader shader = b->attention->f16 ? (still_shader)(f32 + 1) : f32;
   STILL_TRY(still_vulkan_pipeline_get(b->vulkan, shader, constants, &dispatch.pipeline));
   dispatch.push = &b->push;
   dispatch.push_bytes = sizeof b->push;
   return still_vulkan_run(b->vulkan, &dispatch);
+}
+
+/* Runs a stage in the variant of the cache's type: the variant table lists f16 right after f32. */
+static still_status run(const block *b, still_shader f32, uint32_t variant,
+                        still_vulkan_dispatch dispatch) {
+  return run_as(b, b->attention->f16 ? (still_shader)(f32 + 1) : f32, variant, dispatch);
+}
+
+/* The same by cooperative matrices, in the variant of the head dimension. */
+static still_status run_coopmat(const block *b, still_shader d64, uint32_t variant,
+                                still_vulkan_dispatch dispatch) {
+  const bool d128 = b->attention->plan->options.head_dim == 128;
+  return run_as(b, d128 ? (still_shader)(d64 + 1) : d64, variant, dispatch);
 }
 
 static double work_of(const block *b, double tokens, double per_token) {
@@ -140,11 +152,13 @@ static still_status scatter(const block *b) {
 }
 
 static still_status saliency(const block *b) {
-  return run(b, STILL_SHADER_saliency_f32, b->push.chunk,
-             (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->keys, &b->work->scores},
-                                     .writes = 1 << 2,
-                                     .groups = {(b->push.count + 31) / 32, b->push.heads, 1},
-                                     .work = work_of(b, b->push.count, 4.0 * b->push.chunk)});
+  still_vulkan_dispatch dispatch = {.buffers = {b->rows->q, &b->work->keys, &b->work->scores},
+                                    .writes = 1 << 2,
+                                    .groups = {(b->push.count + 31) / 32, b->push.heads, 1},
+                                    .work = work_of(b, b->push.count, 4.0 * b->push.chunk)};
+  if (!b->coopmat) return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
+  dispatch.groups[0] = (b->push.count + 63) / 64;
+  return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, 0, dispatch);
 }
 
 static still_status route(const block *b) {
@@ -162,44 +176,53 @@ static still_status route(const block *b) {
 static still_status feature_map(const block *b, bool keys) {
   still_vulkan_attention *a = b->attention;
   const uint32_t tokens = keys ? b->push.route_count * b->push.chunk : b->push.count;
-  return run(
-      b, STILL_SHADER_feature_map_f32, keys,
-      (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q,
-                                          &b->work->mask, &b->work->features},
-                              .writes = 1 << 4,
-                              .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
-                              .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)});
+  still_vulkan_dispatch dispatch = {
+      .buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q, &b->work->mask,
+                  &b->work->features},
+      .writes = 1 << 4,
+      .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
+      .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)};
+  if (!b->coopmat) return run(b, STILL_SHADER_feature_map_f32, keys, dispatch);
+  dispatch.buffers[2] = keys ? &a->map_k_f16 : &a->map_q_f16;
+  dispatch.groups[0] = (tokens + 31) / 32;
+  return run_coopmat(b, STILL_SHADER_feature_map_coopmat_d64, keys, dispatch);
 }
 
+/* The states before each routed chunk, and the cache's after all of them. */
 static still_status linear_state(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t features = 2 * (uint32_t)a->plan->options.head_dim;
   const uint64_t size = (uint64_t)b->push.heads * features * (features / 2 + 1) / 4;
-  STILL_TRY(run(
-      b, STILL_SHADER_linear_state_f32, 0,
-      (still_vulkan_dispatch){
-          .buffers = {&b->work->features, &b->work->values, &b->work->states},
-          .writes = 1 << 2,
-          .groups = {b->push.route_count, b->push.heads, (features + STILL_TILE - 1) / STILL_TILE},
-          .work = work_of(b, b->push.route_count * b->push.chunk, 2.0 * features)}));
-  return run(b, STILL_SHADER_linear_prefix_f32, 0,
-             (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state},
-                                     .writes = 3,
-                                     .groups = {groups_of(size), 1, 1},
-                                     .work = 32.0 * (double)size * b->push.route_count});
+  const still_vulkan_dispatch add = {
+      .buffers = {&b->work->features, &b->work->values, &b->work->states},
+      .writes = 1 << 2,
+      .groups = {b->push.route_count, b->push.heads, (features + STILL_TILE - 1) / STILL_TILE},
+      .work = work_of(b, b->push.route_count * b->push.chunk, 2.0 * features)};
+  const still_vulkan_dispatch prefix = {
+      .buffers = {&b->work->states, &a->state, b->coopmat ? &b->work->state_copies : NULL},
+      .writes = 7,
+      .groups = {groups_of(size), 1, 1},
+      .work = 32.0 * (double)size * (b->push.route_count + 1)};
+  if (b->push.route_count)
+    STILL_TRY(b->coopmat ? run_coopmat(b, STILL_SHADER_linear_state_coopmat_d64, 0, add)
+                         : run(b, STILL_SHADER_linear_state_f32, 0, add));
+  if (b->coopmat) return run_as(b, STILL_SHADER_linear_prefix_f16_states, 0, prefix);
+  return b->push.route_count ? run(b, STILL_SHADER_linear_prefix_f32, 0, prefix) : STILL_OK;
 }
 
 static still_status linear_branch(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t chunk = b->push.chunk, features = 2 * (uint32_t)a->plan->options.head_dim;
   const uint32_t chunks = (b->push.start + b->push.count - 1) / chunk - b->push.start / chunk + 1;
-  return run(b, STILL_SHADER_linear_branch_f32, 0,
-             (still_vulkan_dispatch){
-                 .buffers = {&b->work->features, b->push.route_count ? &b->work->states : &a->state,
-                             &b->work->linear},
-                 .writes = 1 << 2,
-                 .groups = {chunks * ((chunk + STILL_TILE - 1) / STILL_TILE), b->push.heads, 1},
-                 .work = work_of(b, b->push.count, 2.0 * features)});
+  still_vulkan_dispatch dispatch = {
+      .buffers = {&b->work->features, b->push.route_count ? &b->work->states : &a->state,
+                  &b->work->linear},
+      .writes = 1 << 2,
+      .groups = {chunks * ((chunk + STILL_TILE - 1) / STILL_TILE), b->push.heads, 1},
+      .work = work_of(b, b->push.count, 2.0 * features)};
+  if (!b->coopmat) return run(b, STILL_SHADER_linear_branch_f32, 0, dispatch);
+  dispatch.buffers[1] = &b->work->state_copies;
+  return run_coopmat(b, STILL_SHADER_linear_branch_coopmat_d64, 0, dispatch);
 }
 
 static still_status softmax_branch(const block *b) {
@@ -207,15 +230,15 @@ static still_status softmax_branch(const block *b) {
   const bool full = b->push.lower == STILL_LOWER_ALL;
   const bool linear = b->push.flags & STILL_FLAG_LINEAR;
   const uint32_t last = b->push.start + b->push.count - 1;
-  return run(b, STILL_SHADER_softmax_branch_f32, 0,
-             (still_vulkan_dispatch){
-                 .buffers = {b->rows->q, &a->kept_k, &a->kept_v, full ? &a->near_k : &b->work->keys,
-                             full ? &a->near_v : &b->work->values,
-                             linear ? &b->work->linear : &b->work->mask,
-                             b->rows->gate ? b->rows->gate : b->rows->q, b->rows->out},
-                 .writes = 1 << 7,
-                 .groups = {last / STILL_TILE - b->push.start / STILL_TILE + 1, b->push.heads, 1},
-                 .work = softmax_work(a, last) * b->push.count});
+  const still_vulkan_dispatch dispatch = {
+      .buffers = {b->rows->q, &a->kept_k, &a->kept_v, full ? &a->near_k : &b->work->keys,
+                  full ? &a->near_v : &b->work->values, linear ? &b->work->linear : &b->work->mask,
+                  b->rows->gate ? b->rows->gate : b->rows->q, b->rows->out},
+      .writes = 1 << 7,
+      .groups = {last / STILL_TILE - b->push.start / STILL_TILE + 1, b->push.heads, 1},
+      .work = softmax_work(a, last) * b->push.count};
+  return a->coopmat ? run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, 0, dispatch)
+                    : run(b, STILL_SHADER_softmax_branch_f32, 0, dispatch);
 }
 
 /* The first tokens of a sliding window's sequence stay visible. */
@@ -269,7 +292,9 @@ static still_status reserve_work(block *b) {
   const uint64_t slots = b->push.route_count + 1;
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
-  return still_vulkan_work_reserve(vulkan, &w->states, slots * heads * 2 * dim * (dim + 1) * 4);
+  const uint64_t states = slots * heads * 2 * dim * (dim + 1);
+  if (b->coopmat) STILL_TRY(still_vulkan_work_reserve(vulkan, &w->state_copies, states * 2));
+  return still_vulkan_work_reserve(vulkan, &w->states, states * 4);
 }
 
 static still_status full_block(block *b) {
@@ -290,10 +315,8 @@ static still_status hybrid_block(block *b) {
     if (b->push.route_count) STILL_TRY(route(b));
   }
   if (b->push.flags & STILL_FLAG_LINEAR) {
-    if (b->push.route_count) {
-      STILL_TRY(feature_map(b, true));
-      STILL_TRY(linear_state(b));
-    }
+    if (b->push.route_count) STILL_TRY(feature_map(b, true));
+    STILL_TRY(linear_state(b));
     STILL_TRY(feature_map(b, false));
     STILL_TRY(linear_branch(b));
   }
@@ -314,6 +337,8 @@ still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
   b.push.base = b.push.lower == STILL_LOWER_ALL ? 0 : near_base(&b.push);
   b.push.rows = b.push.start + count - b.push.base;
   if (b.push.lower == STILL_LOWER_CHUNK) plan_routing(&b.push);
+  b.coopmat = attention->coopmat && b.push.start % STILL_TILE == 0;
+  if (b.coopmat) b.push.rows += STILL_TILE; /* whole tiles are written */
   /* Before the third chunk there is nothing in the linear state. */
   if (attention->state.handle && b.push.start + count > 2 * b.push.chunk)
     b.push.flags |= STILL_FLAG_LINEAR;

@@ -32,7 +32,8 @@ void still_vulkan_timer_destroy(still_vulkan *vulkan) {
 
 void still_vulkan_timer_clear(still_vulkan *vulkan) {
   vulkan->timer.count = 0;
-  vulkan->timer.seconds = 0;
+  vulkan->timer.first = UINT64_MAX;
+  vulkan->timer.last = 0;
 }
 
 static void stamp(still_vulkan *vulkan, uint32_t slot, VkPipelineStageFlagBits stage,
@@ -79,26 +80,33 @@ static void add(still_vulkan_timer *timer, const char *shader, double seconds, d
   timer->times[i].runs++;
 }
 
-/* Seconds between queries first and first + 1; negative if they cannot be had. */
-static double between(still_vulkan *vulkan, uint32_t slot, uint32_t first) {
-  uint64_t ticks[2];
+double still_vulkan_timer_span(const still_vulkan *vulkan) {
+  const still_vulkan_timer *timer = &vulkan->timer;
+  if (timer->last <= timer->first) return 0;
+  return 1e-9 * (double)vulkan->limits.timestamp_ns * (double)(timer->last - timer->first);
+}
+
+/* The ticks of queries first and first + 1. */
+static bool read_pair(still_vulkan *vulkan, uint32_t slot, uint32_t first, uint64_t ticks[2]) {
   VkResult result;
   VK_RESULT(result, vulkan->call.vkGetQueryPoolResults(vulkan->device, vulkan->timer.pools[slot],
-                                                       first, 2, sizeof ticks, ticks,
-                                                       sizeof ticks[0], VK_QUERY_RESULT_64_BIT));
-  return result == VK_SUCCESS
-             ? 1e-9 * (double)vulkan->limits.timestamp_ns * (double)(ticks[1] - ticks[0])
-             : -1;
+                                                       first, 2, 2 * sizeof *ticks, ticks,
+                                                       sizeof *ticks, VK_QUERY_RESULT_64_BIT));
+  return result == VK_SUCCESS;
 }
 
 void still_vulkan_timer_collect(still_vulkan *vulkan, uint32_t slot, double *seconds) {
   still_vulkan_timer *timer = &vulkan->timer;
-  if (timer->pools[slot]) {
-    const double measured = between(vulkan, slot, 0);
-    if (measured >= 0) *seconds = measured;
-    for (uint32_t i = 0; i < timer->marked[slot]; i++)
-      add(timer, timer->marks[slot][i]->name, between(vulkan, slot, 2 + 2 * i),
-          timer->mark_work[slot][i]);
+  const double tick = 1e-9 * (double)vulkan->limits.timestamp_ns;
+  uint64_t ticks[2];
+  if (!timer->pools[slot]) return;
+  if (read_pair(vulkan, slot, 0, ticks)) {
+    *seconds = tick * (double)(ticks[1] - ticks[0]);
+    if (ticks[0] < timer->first) timer->first = ticks[0];
+    if (ticks[1] > timer->last) timer->last = ticks[1];
   }
-  timer->seconds += *seconds;
+  for (uint32_t i = 0; i < timer->marked[slot]; i++)
+    if (read_pair(vulkan, slot, 2 + 2 * i, ticks))
+      add(timer, timer->marks[slot][i]->name, tick * (double)(ticks[1] - ticks[0]),
+          timer->mark_work[slot][i]);
 }

@@ -22,12 +22,15 @@ typedef struct still_vulkan_timer {
   uint32_t marked[STILL_VULKAN_SLOTS];
   still_vulkan_time times[STILL_VULKAN_TIMED_SHADERS];
   uint32_t count;
-  double seconds; /* of all submissions since the last clear, first to last timestamp of each */
+  uint64_t first,
+      last; /* timestamps of the first begin and the last end since the last clear, in ticks */
 } still_vulkan_timer;
 
 still_status still_vulkan_timer_create(still_vulkan *vulkan);
 void still_vulkan_timer_destroy(still_vulkan *vulkan);
 void still_vulkan_timer_clear(still_vulkan *vulkan);
+/* From the begin of the first submission after the last clear to the end of the last that was waited for; 0 without timestamps. */
+double still_vulkan_timer_span(const still_vulkan *vulkan);
 
 /* Called by the recording of a slot. */
 void still_vulkan_timer_begin(still_vulkan *vulkan, uint32_t slot);

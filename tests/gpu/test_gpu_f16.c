@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ * The f16 variants, by cooperative matrices where the device has them, at the shapes they are written for: heads of 64 and
+ * 128 channels, chunks of 64, against the CPU in float. Bounds: 5e-3 of the row's largest value; the same routing. */
+#include "gpu/gpu_fixtures.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <still/attention.h>
+
+enum { H = 2, G = 1, N = 330 };
+
+typedef struct arrays {
+  float *q, *k, *v, *gate, *aq, *ak;
+} arrays;
+
+static float *normal(size_t count, uint64_t seed) {
+  float *x = malloc(count * sizeof *x);
+  assert_non_null(x);
+  check_normal(x, count, seed);
+  return x;
+}
+
+static arrays make_arrays(size_t dim) {
+  arrays a = {normal(H * N * dim, 11), normal(G * N * dim, 12),   normal(G * N * dim, 13),
+              normal(H * N * dim, 14), normal(H * dim * dim, 15), normal(H * dim * dim, 16)};
+  for (size_t i = 0; i < H * N * dim; i++) a.gate[i] = 1 / (1 + expf(-a.gate[i]));
+  return a;
+}
+
+static void free_arrays(arrays *a) {
+  free(a->q);
+  free(a->k);
+  free(a->v);
+  free(a->gate);
+  free(a->aq);
+  free(a->ak);
+}
+
+/* y of all tokens, fed as n0 and the rest, and the kept positions of every head. */
+static void run(const still_attention_options *o, const arrays *a, size_t n0, float *y,
+                int64_t kept[H][N], size_t counts[H]) {
+  const size_t dim = (size_t)o->head_dim, row = N * dim;
+  still_attention_weights w = STILL_ATTENTION_WEIGHTS_INIT;
+  w.feature_q = a->aq;
+  w.feature_k = a->ak;
+  still_attention_plan *plan;
+  still_attention_cache *cache;
+  check_ok(still_attention_plan_create(&plan, o, o->kind == STILL_ATTENTION_STILL ? &w : NULL));
+  check_ok(still_attention_cache_create(&cache, plan));
+  for (size_t first = 0, n = n0; first < N; first += n, n = N - first) {
+    still_attention_inputs in = STILL_ATTENTION_INPUTS_INIT;
+    in.q = (still_rows){a->q + first * dim, row, dim};
+    in.k = (still_rows){a->k + first * dim, row, dim};
+    in.v = (still_rows){a->v + first * dim, row, dim};
+    in.gate = (still_rows){a->gate + first * dim, row, dim};
+    check_ok(still_attention_forward(plan, cache, n, &in, y + first * dim, row, dim));
+  }
+  for (int h = 0; h < H; h++) counts[h] = still_attention_cache_kept(cache, h, kept[h], N);
+  still_attention_cache_destroy(cache);
+  still_attention_plan_destroy(plan);
+}
+
+static void compare(const char *what, still_attention_kind kind, int dim, size_t n0) {
+  static int64_t want_kept[H][N], got_kept[H][N];
+  size_t want_counts[H], got_counts[H];
+  arrays a = make_arrays((size_t)dim);
+  float *want = malloc(sizeof(float) * H * N * (size_t)dim);
+  float *got = malloc(sizeof(float) * H * N * (size_t)dim);
+  assert_true(want && got);
+  still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
+  o.kind = kind;
+  o.heads = H;
+  o.kv_heads = G;
+  o.head_dim = dim;
+  o.budget = 64 + 60;
+  o.context = N;
+  o.window = 70;
+  run(&o, &a, N, want, want_kept, want_counts);
+  o.device = gpu_device();
+  o.cache_type = STILL_F16;
+  run(&o, &a, n0, got, got_kept, got_counts);
+  check_rows_close(what, got, want, H * N, (size_t)dim, 5e-3);
+  for (int h = 0; h < H; h++) {
+    assert_int_equal(got_counts[h], want_counts[h]);
+    assert_memory_equal(got_kept[h], want_kept[h], want_counts[h] * sizeof **want_kept);
+  }
+  free(want);
+  free(got);
+  free_arrays(&a);
+}
+
+static void heads_of_64(void **state) {
+  (void)state;
+  compare("still, 64", STILL_ATTENTION_STILL, 64, N);
+  compare("still, 64, split", STILL_ATTENTION_STILL, 64, 100);
+  compare("full, 64", STILL_ATTENTION_FULL, 64, N);
+}
+
+static void heads_of_128(void **state) {
+  (void)state;
+  compare("still, 128", STILL_ATTENTION_STILL, 128, N);
+  compare("swa, 128", STILL_ATTENTION_SWA, 128, 200);
+}
+
+int main(void) {
+  still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
+  still_attention_plan *plan;
+  o.heads = 1;
+  o.head_dim = 64;
+  o.device = gpu_device();
+  o.cache_type = STILL_F16;
+  if (still_attention_plan_create(&plan, &o, NULL)) {
+    printf("skipped: %s\n", still_last_error());
+    return 77;
+  }
+  still_attention_plan_destroy(plan);
+  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(heads_of_128)};
+  return gpu_run_tests(tests, CHECK_COUNT(tests));
+}
