@@ -2,14 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Measures still-run beside llama.cpp: the same GGUF, threads and machine, runs in turn, medians.
 
-    bench/compare-llama-cpp.py MODEL.gguf [--depths 0,512,2048,8192] [--attn full,still] [--svg FILE] [--json FILE]
+    bench/compare-llama-cpp.py MODEL.gguf [--depths 0,512,2048,8192] [--attn full,still]
+                               [--svg FILE] [--json FILE]
 
-For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are ours over
-llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences under some 15 % are noise on a
-shared machine. The peer comes from the npm package node-llama-cpp, once, into --peer-dir: its shared libraries, of
-which it picks the ones for this processor, or with --native its source, compiled here with -march=native (some
-minutes). Needs npm, git and a C++ compiler, for --native cmake too. Flash attention is on.
+For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are
+ours over llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences
+under some 15 % are noise on a shared machine. The peer comes from the npm package node-llama-cpp,
+once, into --peer-dir: its shared libraries, of which it picks the ones for this processor, or with
+--native its source, compiled here with -march=native (some minutes). Needs npm, git and a C++
+compiler, for --native cmake too. Flash attention is on.
 """
+
 import argparse
 import json
 import os
@@ -23,12 +26,22 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSION = "3.21.1"  # of node-llama-cpp: llama.cpp v0.4.0
-CMAKE_FLAGS = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DLLAMA_CURL=OFF", "-DLLAMA_OPENSSL=OFF",
-               "-DLLAMA_BUILD_SERVER=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
-               "-DLLAMA_BUILD_TOOLS=OFF", "-DBUILD_SHARED_LIBS=OFF"]
+CMAKE_FLAGS = [
+    "-DCMAKE_BUILD_TYPE=Release",
+    "-DGGML_NATIVE=ON",
+    "-DLLAMA_CURL=OFF",
+    "-DLLAMA_OPENSSL=OFF",
+    "-DLLAMA_BUILD_SERVER=OFF",
+    "-DLLAMA_BUILD_TESTS=OFF",
+    "-DLLAMA_BUILD_EXAMPLES=OFF",
+    "-DLLAMA_BUILD_TOOLS=OFF",
+    "-DBUILD_SHARED_LIBS=OFF",
+]
 # plain words of our own; their tokens are counted before they are used
-SENTENCE = ("the miller walked to the bridge and counted seven boats while rain fell on the old road and "
-            "the clerk wrote every number into a green book before the evening bell rang twice ")
+SENTENCE = (
+    "the miller walked to the bridge and counted seven boats while rain fell on the old road and "
+    "the clerk wrote every number into a green book before the evening bell rang twice "
+)
 
 
 def say(text):
@@ -37,8 +50,15 @@ def say(text):
 
 def run(command, cwd=None, timeout=None):
     """Standard output of a command; on failure its last lines of standard error."""
-    done = subprocess.run([str(c) for c in command], cwd=cwd, timeout=timeout, text=True, errors="replace",
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(
+        [str(c) for c in command],
+        cwd=cwd,
+        timeout=timeout,
+        text=True,
+        errors="replace",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     if done.returncode:
         raise RuntimeError(f"{pathlib.Path(str(command[0])).name}: {done.stderr.strip()[-400:]}")
     return done.stdout
@@ -53,12 +73,23 @@ def fetch_source(folder):
     if not source.exists():
         say("fetching llama.cpp")
         npm_install(folder, f"node-llama-cpp@{VERSION}")
-        run(["git", "clone", "-q", folder / "node_modules/node-llama-cpp/llama/gitRelease.bundle", source])
+        run(
+            [
+                "git",
+                "clone",
+                "-q",
+                folder / "node_modules/node-llama-cpp/llama/gitRelease.bundle",
+                source,
+            ]
+        )
     return source
 
 
 def npm_install(folder, package):
-    run(["npm", "install", "--save-exact", package, "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+    run(
+        ["npm", "install", "--save-exact", package, "--ignore-scripts", "--no-audit", "--no-fund"],
+        folder,
+    )
 
 
 def prebuilt_libraries(folder):
@@ -67,7 +98,10 @@ def prebuilt_libraries(folder):
     libraries = folder / "node_modules/@node-llama-cpp" / name / "bins" / name
     if not libraries.exists():
         npm_install(folder, f"@node-llama-cpp/{name}@{VERSION}")
-    found = [next(libraries.glob(pattern), None) for pattern in ("libllama.v*.so", "libggml.v*.so", "libggml-base.so")]
+    found = [
+        next(libraries.glob(pattern), None)
+        for pattern in ("libllama.v*.so", "libggml.v*.so", "libggml-base.so")
+    ]
     if None in found:
         raise RuntimeError(f"{libraries} does not hold the shared libraries; try --native")
     return [*found, f"-Wl,-rpath,{libraries}", f'-DBACKENDS="{libraries}"']
@@ -78,8 +112,24 @@ def native_libraries(source):
     if not (build / "src/libllama.a").exists():
         say("building llama.cpp (some minutes)")
         run(["cmake", "-B", build, *CMAKE_FLAGS], source)
-        run(["cmake", "--build", build, "-j", str(len(os.sched_getaffinity(0))), "--target", "llama"], source)
-    names = ["src/libllama.a", "ggml/src/libggml.a", "ggml/src/libggml-cpu.a", "ggml/src/libggml-base.a"]
+        run(
+            [
+                "cmake",
+                "--build",
+                build,
+                "-j",
+                str(len(os.sched_getaffinity(0))),
+                "--target",
+                "llama",
+            ],
+            source,
+        )
+    names = [
+        "src/libllama.a",
+        "ggml/src/libggml.a",
+        "ggml/src/libggml-cpu.a",
+        "ggml/src/libggml-base.a",
+    ]
     return [*(build / name for name in names), "-fopenmp", "-lpthread", "-ldl"]
 
 
@@ -94,8 +144,19 @@ def build_peer(folder, native):
     ours = ROOT / "bench" / "llama_cpp_peer.cpp"
     if not program.exists() or program.stat().st_mtime < ours.stat().st_mtime:
         libraries = native_libraries(source) if native else prebuilt_libraries(folder)
-        run(["c++", "-O2", "-std=c++17", f"-I{source}/include", f"-I{source}/ggml/include", ours, "-o", program,
-             *libraries])
+        run(
+            [
+                "c++",
+                "-O2",
+                "-std=c++17",
+                f"-I{source}/include",
+                f"-I{source}/ggml/include",
+                ours,
+                "-o",
+                program,
+                *libraries,
+            ]
+        )
     return program
 
 
@@ -103,8 +164,24 @@ def build_peer(folder, native):
 
 
 def still_command(options, attention):
-    return [options.still_run, "-m", options.model, "-t", options.threads, "--temp", "0", "-no-cnv", "--json", "-q",
-            "--attn", attention, "--budget", options.budget, "--cache-type", options.cache_type]
+    return [
+        options.still_run,
+        "-m",
+        options.model,
+        "-t",
+        options.threads,
+        "--temp",
+        "0",
+        "-no-cnv",
+        "--json",
+        "-q",
+        "--attn",
+        attention,
+        "--budget",
+        options.budget,
+        "--cache-type",
+        options.cache_type,
+    ]
 
 
 def words(count):
@@ -127,12 +204,27 @@ def write_prompts(options, folder):
 
 def run_still(options, attention, depth, prompt):
     context = max(256, depth + depth // 8 + options.decode)
-    command = still_command(options, attention) + ["-f", prompt, "-n", options.decode, "-c", context]
+    command = still_command(options, attention) + [
+        "-f",
+        prompt,
+        "-n",
+        options.decode,
+        "-c",
+        context,
+    ]
     return json.loads(run(command, timeout=options.limit))
 
 
 def run_peer(options, program, tokens):
-    command = [program, "speed", options.model, options.threads, options.cache_type, tokens, options.decode]
+    command = [
+        program,
+        "speed",
+        options.model,
+        options.threads,
+        options.cache_type,
+        tokens,
+        options.decode,
+    ]
     return json.loads(run(command, timeout=options.limit))
 
 
@@ -142,9 +234,13 @@ def run_peer(options, program, tokens):
 def figures(one):
     """What the table shows of one run."""
     rate = lambda n, s: n / s if s > 0 and n else None
-    return {"prefill": rate(one["prompt_tokens"], one["prompt_seconds"]),
-            "decode": rate(one["answer_tokens"], one["answer_seconds"]), "load": one["load_seconds"],
-            "cache": one["cache_bytes"], "resident": one["peak_resident_bytes"]}
+    return {
+        "prefill": rate(one["prompt_tokens"], one["prompt_seconds"]),
+        "decode": rate(one["answer_tokens"], one["answer_seconds"]),
+        "load": one["load_seconds"],
+        "cache": one["cache_bytes"],
+        "resident": one["peak_resident_bytes"],
+    }
 
 
 def median_of(runs):
@@ -165,8 +261,11 @@ def measure(options, program, prompts):
                 if (who, depth) in broken:
                     continue
                 try:
-                    one = run_peer(options, program, tokens) if who == "llama.cpp" else \
-                        run_still(options, who, depth, prompt)
+                    one = (
+                        run_peer(options, program, tokens)
+                        if who == "llama.cpp"
+                        else run_still(options, who, depth, prompt)
+                    )
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     say(f"{who} at {depth}: {error}")
                     broken.add((who, depth))
@@ -174,25 +273,39 @@ def measure(options, program, prompts):
                 if who != "llama.cpp":
                     tokens = one["prompt_tokens"]  # the peer reads exactly as many
                 seen.setdefault((who, depth), []).append(figures(one))
-                say(f"run {turn + 1}, {who} at {depth}: " + ", ".join(
-                    f"{k} {v:.4g}" for k, v in figures(one).items() if v is not None))
+                say(
+                    f"run {turn + 1}, {who} at {depth}: "
+                    + ", ".join(f"{k} {v:.4g}" for k, v in figures(one).items() if v is not None)
+                )
     return {key: median_of(runs) for key, runs in seen.items()}
 
 
 def compare_greedy(options, program, folder):
-    """Whether both continue one text alike under full attention; where not, by how little the peer's choice led."""
+    """Whether both continue one text alike under full attention; where not, the peer's lead."""
     prompt = folder / "greedy.txt"
     prompt.write_text(words(60))
-    ours = json.loads(run(still_command(options, "full") + ["--cache-type", "f32", "-f", prompt, "-n", options.greedy]))
-    theirs = json.loads(run([program, "greedy", options.model, options.threads, "f32", prompt, options.greedy]))
+    ours = json.loads(
+        run(
+            still_command(options, "full")
+            + ["--cache-type", "f32", "-f", prompt, "-n", options.greedy]
+        )
+    )
+    theirs = json.loads(
+        run([program, "greedy", options.model, options.threads, "f32", prompt, options.greedy])
+    )
     answer, at = ours["answer"].encode(), 0
     if ours["prompt_tokens"] != theirs["prompt_tokens"]:
         return f"the prompt is {ours['prompt_tokens']} tokens here, {theirs['prompt_tokens']} there"
     for number, piece in enumerate(theirs["pieces"]):
         if not answer.startswith(bytes(piece), at):
-            return f"first difference at token {number + 1}, where the peer's choice led by {theirs['leads'][number]:.4f}"
+            lead = theirs["leads"][number]
+            return f"first difference at token {number + 1}, where the peer's led by {lead:.4f}"
         at += len(piece)
-    return f"identical, {len(theirs['pieces'])} tokens" if at == len(answer) else "ours goes on where the peer ends"
+    return (
+        f"identical, {len(theirs['pieces'])} tokens"
+        if at == len(answer)
+        else "ours goes on where the peer ends"
+    )
 
 
 # ---- what is shown
@@ -220,27 +333,41 @@ COLOURS = ["#444444", "#1f77b4", "#d62728", "#2ca02c", "#9467bd"]
 
 def svg_panel(results, who_all, depths, name, left, title):
     width, height, top = 380, 240, 40
-    lines = [(who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
-             for who in who_all]
+    lines = [
+        (who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
+        for who in who_all
+    ]
     most = max((v for _, points in lines for _, v in points), default=1)
     x = lambda d: left + width * depths.index(d) / max(1, len(depths) - 1)
     y = lambda v: top + height - height * v / most
-    out = [f'<text x="{left}" y="24" font-weight="bold">{title} (tokens/s)</text>',
-           f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#999"/>',
-           f'<text x="{left - 6}" y="{top + 5}" text-anchor="end">{most:.0f}</text>']
-    out += [f'<text x="{x(d):.0f}" y="{top + height + 18}" text-anchor="middle">{d}</text>' for d in depths]
+    out = [
+        f'<text x="{left}" y="24" font-weight="bold">{title} (tokens/s)</text>',
+        f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#999"/>',
+        f'<text x="{left - 6}" y="{top + 5}" text-anchor="end">{most:.0f}</text>',
+    ]
+    out += [
+        f'<text x="{x(d):.0f}" y="{top + height + 18}" text-anchor="middle">{d}</text>'
+        for d in depths
+    ]
     for (who, points), colour in zip(lines, COLOURS):
         path = " ".join(f"{x(d):.1f},{y(v):.1f}" for d, v in points)
         out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        out += [f'<circle cx="{x(d):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for d, v in points]
+        out += [
+            f'<circle cx="{x(d):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for d, v in points
+        ]
     return out
 
 
 def write_svg(options, results):
     who_all = ["llama.cpp", *options.attn]
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="960" height="350" font-family="sans-serif" font-size="12">',
-           '<rect width="960" height="350" fill="white"/>']
-    out += svg_panel(results, who_all, options.depths, "prefill", 60, "prefill over the first N tokens")
+    out = [
+        '<svg xmlns="http://www.w3.org/2000/svg" width="960" height="350" '
+        'font-family="sans-serif" font-size="12">',
+        '<rect width="960" height="350" fill="white"/>',
+    ]
+    out += svg_panel(
+        results, who_all, options.depths, "prefill", 60, "prefill over the first N tokens"
+    )
     out += svg_panel(results, who_all, options.depths, "decode", 530, "decode at depth N")
     for i, (who, colour) in enumerate(zip(who_all, COLOURS)):
         out.append(f'<text x="{60 + 140 * i}" y="330" fill="{colour}">{who}</text>')
@@ -248,15 +375,21 @@ def write_svg(options, results):
 
 
 def parse_arguments():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0],
-                                     epilog="\n".join(__doc__.split("\n")[2:]),
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__.split("\n")[0],
+        epilog="\n".join(__doc__.split("\n")[2:]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache"))
     numbers = lambda text: [int(n) for n in text.split(",")]
     parser.add_argument("model")
     parser.add_argument("--still-run", default=ROOT / "build/examples/programs/still-run")
     parser.add_argument("--peer-dir", type=pathlib.Path, default=cache / "still-llama-cpp")
-    parser.add_argument("--native", action="store_true", help="compile the peer here instead of taking its libraries")
+    parser.add_argument(
+        "--native",
+        action="store_true",
+        help="compile the peer here instead of taking its libraries",
+    )
     parser.add_argument("--depths", type=numbers, default=[0, 512, 2048, 4096, 8192])
     parser.add_argument("--attn", type=lambda t: t.split(","), default=["full", "still"])
     parser.add_argument("--budget", type=int, default=512)
@@ -264,7 +397,9 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--decode", type=int, default=32, help="single tokens at each depth")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--greedy", type=int, default=64, help="tokens of the text comparison, 0: none")
+    parser.add_argument(
+        "--greedy", type=int, default=64, help="tokens of the text comparison, 0: none"
+    )
     parser.add_argument("--limit", type=float, default=900, help="seconds for one run")
     parser.add_argument("--json", help="write all medians here")
     parser.add_argument("--svg", help="write the curves here")
@@ -277,10 +412,14 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         if options.greedy:
-            print(f"the same text by the likeliest tokens, full attention: {compare_greedy(options, program, folder)}")
+            same = compare_greedy(options, program, folder)
+            print(f"the same text by the likeliest tokens, full attention: {same}")
         results = measure(options, program, write_prompts(options, folder))
-    print(f"\n{pathlib.Path(options.model).name}, {options.threads} threads, cache {options.cache_type}, "
-          f"budget {options.budget}, median of {options.runs}")
+    print(
+        f"\n{pathlib.Path(options.model).name}, {options.threads} threads, "
+        f"cache {options.cache_type}, "
+        f"budget {options.budget}, median of {options.runs}"
+    )
     table(options, results, "prefill", "prefill, tokens/s over the first N tokens")
     table(options, results, "decode", "decode, tokens/s at depth N")
     table(options, results, "cache", "cache, MiB", 2**20)

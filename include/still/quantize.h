@@ -2,11 +2,11 @@
  *
  * Smaller files: the weights of a GGUF model in blocks of few bits.
  *
- * A type is a name: "Q8_0" (8.5 bits a weight), "Q6_K" (6.56), "Q4_K" (4.5), "Q4_0" (4.5, simpler and a little
- * worse than Q4_K). Only float weights of two or more dimensions change; norms, biases and what is quantised
- * already are copied. Where a type's blocks do not divide a row, Q8_0 takes its place; in Q4_K and Q4_0 files
- * the token embedding and the output matrix, on which quality hangs most, become Q6_K or, where that does not fit,
- * Q8_0.
+ * A type is a name: "Q8_0" (8.5 bits a weight), "Q6_K" (6.56), "Q4_K" (4.5), "Q4_0" (4.5, simpler
+ * and a little worse than Q4_K). Only float weights of two or more dimensions change; norms, biases
+ * and what is quantised already are copied. Where a type's blocks do not divide a row, Q8_0 takes
+ * its place; in Q4_K and Q4_0 files the token embedding and the output matrix, on which quality
+ * hangs most, become Q6_K or, where that does not fit, Q8_0.
  */
 #ifndef STILL_QUANTIZE_H
 #define STILL_QUANTIZE_H
@@ -42,10 +42,11 @@ typedef struct still_quantize_options {
 #define STILL_QUANTIZE_OPTIONS_INIT                                                                \
   { sizeof(still_quantize_options), "Q8_0", 0, NULL, NULL, NULL, NULL }
 
-/* Writes the GGUF model at `input` (one file, or the first of shards) to one file at `output`, which appears only
- * when it is complete and may be the input itself. Memory: the largest tensor, quantised.
- * Errors: ARGUMENT (unknown type: the known ones are listed; a model without float weights), FILE, FORMAT,
- * UNSUPPORTED, NUMERIC (a weight that is not finite: which), MEMORY, CANCELLED. */
+/* Writes the GGUF model at `input` (one file, or the first of shards) to one file at `output`,
+ * which appears only when it is complete and may be the input itself. Memory: the largest tensor,
+ * quantised. Errors: ARGUMENT (unknown type: the known ones are listed; a model without float
+ * weights), FILE, FORMAT, UNSUPPORTED, NUMERIC (a weight that is not finite: which), MEMORY,
+ * CANCELLED. */
 STILL_API still_status still_quantize(const char *input, const char *output,
                                       const still_quantize_options *options);
 

@@ -14,9 +14,9 @@
  *                  Q5_K   h d, h dmin, 12 scales and minima, 32 high bits, 128
  *                  Q6_K   128 low, 64 high, 16 scales, h d
  *
- * Nibbles: byte i holds value i in its low half and value i + 16 (of 32) or i + 32 (of 64) in its high half.
- * Products are rounded in the order written here, as the types' definition does, so results are the same bit by
- * bit. */
+ * Nibbles: byte i holds value i in its low half and value i + 16 (of 32) or i + 32 (of 64) in its
+ * high half. Products are rounded in the order written here, as the types' definition does, so
+ * results are the same bit by bit. */
 #include "formats/dequantize.h"
 
 #include "simd/half.h"
@@ -83,8 +83,9 @@ static void iq4_nl_block(float *out, const uint8_t *block) {
   levels_block(out, block + 2, half_at(block), still_iq4_nl_levels);
 }
 
-/* Levels are twice the E2M1 numbers 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, so the scale is half of the
- * E8M0 number 2^(exponent - 127); written as bits, since its lowest two are subnormal. */
+/* Levels are twice the E2M1 numbers 0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives, so the scale is
+ * half of the E8M0 number 2^(exponent - 127); written as bits, since its lowest two are subnormal.
+ */
 static void mxfp4_block(float *out, const uint8_t *block) {
   static const int8_t levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
   const uint32_t exponent = block[0];
@@ -113,7 +114,8 @@ static int q3_k_scale(const uint8_t *packed, int j) {
   return (low | (packed[8 + j % 4] >> j / 4 * 2 & 3) << 4) - 32;
 }
 
-/* Low bits as in Q2_K; bit k of the 32 mask bytes says that the k-th 32 values are not lowered by 4. */
+/* Low bits as in Q2_K; bit k of the 32 mask bytes says that the k-th 32 values are not lowered
+ * by 4. */
 static void q3_k_block(float *out, const uint8_t *block) {
   const uint8_t *mask = block, *q = block + 32, *scales = block + 96;
   const float d = half_at(block + 108);
@@ -134,7 +136,8 @@ void still_unpack_scales(const uint8_t packed[12], uint8_t scales[8], uint8_t mi
   }
 }
 
-/* 32 values a scale and minimum. `high`: NULL, or 32 bytes whose bit k is the fifth bit of the k-th 32. */
+/* 32 values a scale and minimum. `high`: NULL, or 32 bytes whose bit k is the fifth bit of the
+ * k-th 32. */
 static void scaled_and_shifted(float *out, const uint8_t *block, const uint8_t *high,
                                const uint8_t *nibbles) {
   const float d = half_at(block), dmin = half_at(block + 2);
@@ -159,8 +162,8 @@ static void q5_k_block(float *out, const uint8_t *block) {
   scaled_and_shifted(out, block, block + 16, block + 48);
 }
 
-/* Each half: value 32 k + i has its low bits in byte i (k even) or 32 + i (k odd), low nibble for k < 2; its high
- * bits are bits 2k, 2k + 1 of byte i. */
+/* Each half: value 32 k + i has its low bits in byte i (k even) or 32 + i (k odd), low nibble for k
+ * < 2; its high bits are bits 2k, 2k + 1 of byte i. */
 static void q6_k_block(float *out, const uint8_t *block) {
   const int8_t *scales = (const int8_t *)block + 192;
   const float d = half_at(block + 208);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Every count and length is compared with what is left of the file before anything is allocated or read. */
+ * Every count and length is compared with what is left of the file before anything is allocated or
+ * read. */
 #include "base/memory.h"
 #include "formats/gguf_file.h"
 
@@ -7,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Far above any real model (a 405B has 1,138 tensors; vocabularies end at 262,144 tokens), far below what
- * would hurt. */
+/* Far above any real model (a 405B has 1,138 tensors; vocabularies end at 262,144 tokens), far
+ * below what would hurt. */
 #define MOST_PAIRS ((uint64_t)1 << 16)
 #define MOST_TENSORS ((uint64_t)1 << 20)
 #define MOST_STRINGS ((size_t)1 << 23)

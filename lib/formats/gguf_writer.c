@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Pairs are kept in the form that they have in the file; tensors are written from where they lie. */
+ * Pairs are kept in the form that they have in the file; tensors are written from where they lie.
+ */
 #include "base/memory.h"
 #include "formats/byte_buffer.h"
 #include "formats/gguf_file.h"

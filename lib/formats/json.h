@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * JSON of untrusted files: parse within limits, then ask for typed members.
  *
- * Parsing is cJSON's, whose tree is not counted by still_allocated_bytes (its allocation hook is one for the
- * whole process, so it is the host's). Refused beyond cJSON's own errors: more bytes or deeper nesting than
- * allowed, a NUL in a string, anything after the value.
+ * Parsing is cJSON's, whose tree is not counted by still_allocated_bytes (its allocation hook is
+ * one for the whole process, so it is the host's). Refused beyond cJSON's own errors: more bytes or
+ * deeper nesting than allowed, a NUL in a string, anything after the value.
  *
- * The getters' sentences name the member and what it should be, not the file: callers put the path before
- * them with still_fail_in.
+ * The getters' sentences name the member and what it should be, not the file: callers put the path
+ * before them with still_fail_in.
  */
 #ifndef STILL_FORMATS_JSON_H
 #define STILL_FORMATS_JSON_H
@@ -31,8 +31,8 @@ enum { STILL_JSON_DEPTH = 64 };                              /* deepest nesting 
 #define STILL_JSON_LARGEST_INTEGER (((uint64_t)1 << 53) - 1) /* exact in a double */
 enum { STILL_JSON_FILE_LIMIT = 256 * 1024 * 1024 };          /* for whole files */
 
-/* name stands before every sentence ("model/config.json: ..."). text need not be NUL-terminated and is not
- * kept. FORMAT with the byte's position, MEMORY. */
+/* name stands before every sentence ("model/config.json: ..."). text need not be NUL-terminated and
+ * is not kept. FORMAT with the byte's position, MEMORY. */
 still_status still_json_parse(still_json **document, const char *name, const char *text,
                               size_t bytes, size_t limit);
 still_status still_json_read(still_json **document, const char *path, size_t limit);
@@ -80,7 +80,8 @@ still_status still_json_optional_string(const still_json *object, const char *ke
 
 /* ---- writing */
 
-/* text as a JSON string with its quotes, freed with still_free. Bytes that are no UTF-8 are kept. */
+/* text as a JSON string with its quotes, freed with still_free. Bytes that are no UTF-8 are kept.
+ */
 still_status still_json_quote(char **out, const char *text);
 
 #endif

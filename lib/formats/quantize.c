@@ -9,8 +9,9 @@
 
 enum { SMALL = 32, LARGE = 256 };
 
-/* To the nearest integer from low to high, halves away from zero; not-a-number becomes low. Written out because
- * roundf is a call on processors without SSE4.1; the difference to the whole part is exact. */
+/* To the nearest integer from low to high, halves away from zero; not-a-number becomes low. Written
+ * out because roundf is a call on processors without SSE4.1; the difference to the whole part is
+ * exact. */
 static int nearest(float value, int low, int high) {
   if (!(value > (float)low)) return low;
   if (!(value < (float)high)) return high;
@@ -31,7 +32,8 @@ static float inverse_of(float x) {
   return x != 0 ? 1 / x : 0;
 }
 
-/* Stores a half float and returns what it then is: later steps must reckon with the rounded value. */
+/* Stores a half float and returns what it then is: later steps must reckon with the rounded value.
+ */
 static float put_half(uint8_t *out, float value) {
   const uint16_t half = still_f32_to_f16(value);
   memcpy(out, &half, sizeof half);
@@ -89,8 +91,8 @@ static float affine_error(const float *x, const float *weight, const uint8_t *q,
   return error;
 }
 
-/* Tries grids somewhat finer and coarser than the one that spans the values; each is fitted to the integers that
- * it gives, and the best is kept. Weights: size plus root mean square. */
+/* Tries grids somewhat finer and coarser than the one that spans the values; each is fitted to the
+ * integers that it gives, and the best is kept. Weights: size plus root mean square. */
 static affine fit_affine(const float *x, int n, int most) {
   float low = 0, high = x[0], squares = 0, weight[SMALL];
   for (int i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Floats to blocks of quantised values (dequantize.c has the layouts). count is a multiple of the block.
- * Values should be finite: others end as some value of the block's range. */
+ * Floats to blocks of quantised values (dequantize.c has the layouts). count is a multiple of the
+ * block. Values should be finite: others end as some value of the block's range. */
 #ifndef STILL_FORMATS_QUANTIZE_H
 #define STILL_FORMATS_QUANTIZE_H
 

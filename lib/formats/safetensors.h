@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * safetensors: u64 header length, JSON header {name: {dtype, shape, data_offsets}, "__metadata__": {..}}, data. */
+ * safetensors: u64 header length, JSON header, data.
+ *   header: {name: {"dtype", "shape", "data_offsets"} ..., "__metadata__": {string: string}} */
 #ifndef STILL_FORMATS_SAFETENSORS_H
 #define STILL_FORMATS_SAFETENSORS_H
 
@@ -7,10 +8,10 @@
 
 typedef struct still_safetensors still_safetensors;
 
-/* One .safetensors file, or an index (*.json with a weight_map) with its shards, or a folder that holds
- * model.safetensors.index.json, model.safetensors or adapter_model.safetensors (sought in this order). Shards must
- * lie in the index's folder. FILE, FORMAT, UNSUPPORTED, MEMORY. As with GGUF, a mapped file must not shrink
- * while it is open; use_mmap false reads all of it at once. */
+/* One .safetensors file, or an index (*.json with a weight_map) with its shards, or a folder that
+ * holds model.safetensors.index.json, model.safetensors or adapter_model.safetensors (sought in
+ * this order). Shards must lie in the index's folder. FILE, FORMAT, UNSUPPORTED, MEMORY. As with
+ * GGUF, a mapped file must not shrink while it is open; use_mmap false reads all of it at once. */
 still_status still_safetensors_open(still_safetensors **file, const char *path, bool use_mmap);
 still_status still_safetensors_open_memory(still_safetensors **file, const void *data,
                                            size_t bytes);
@@ -28,8 +29,9 @@ typedef struct still_safetensors_pair {
   const char *key, *value;
 } still_safetensors_pair;
 
-/* Writes all tensors (in the given order, data beginning at a multiple of 64 bytes) and metadata, all or
- * nothing. A name twice, a type that safetensors lacks, bytes that do not fit the shape: ARGUMENT. */
+/* Writes all tensors (in the given order, data beginning at a multiple of 64 bytes) and metadata,
+ * all or nothing. A name twice, a type that safetensors lacks, bytes that do not fit the shape:
+ * ARGUMENT. */
 still_status still_safetensors_write(const char *path, const still_tensor *tensors, size_t count,
                                      const still_safetensors_pair *metadata, size_t pairs);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One file, an index with its shards, or a folder of them. Each file must be consistent in itself: shape times
- * type = offsets, and the tensors cover its data without gaps. */
+ * One file, an index with its shards, or a folder of them. Each file must be consistent in itself:
+ * shape times type = offsets, and the tensors cover its data without gaps. */
 #include "base/files.h"
 #include "base/memory.h"
 #include "formats/json.h"

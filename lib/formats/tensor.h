@@ -46,13 +46,14 @@ typedef struct still_type_traits {
 /* NULL for a type that this build does not know. */
 const still_type_traits *still_type_traits_get(uint32_t type);
 const still_type_traits *still_type_traits_by_safetensors(const char *name);
-/* The names of the types of GGUF files, or of safetensors files, with spaces between, for sentences. */
+/* The names of the types of GGUF files, or of safetensors files, with spaces between, for
+ * sentences. */
 const char *still_type_names(char *buffer, size_t bytes, bool safetensors);
 
 enum { STILL_MOST_DIMENSIONS = 8 };
 
-/* A tensor inside an open file. Shapes are row-major as in NumPy: shape[dimensions-1] is contiguous (the
- * reverse of GGUF's ne). data may be misaligned. */
+/* A tensor inside an open file. Shapes are row-major as in NumPy: shape[dimensions-1] is contiguous
+ * (the reverse of GGUF's ne). data may be misaligned. */
 typedef struct still_tensor {
   const char *name; /* owned by the file */
   still_tensor_type type;
@@ -62,8 +63,9 @@ typedef struct still_tensor {
   uint64_t bytes;
 } still_tensor;
 
-/* Checked: items and bytes of a tensor of this type and shape (no dimensions: one item). FORMAT on overflow, a
- * dimension that is 0, or a last dimension that is no multiple of the block; UNSUPPORTED for an unknown type. */
+/* Checked: items and bytes of a tensor of this type and shape (no dimensions: one item). FORMAT on
+ * overflow, a dimension that is 0, or a last dimension that is no multiple of the block;
+ * UNSUPPORTED for an unknown type. */
 still_status still_tensor_bytes(const char *name, uint32_t type, uint32_t dimensions,
                                 const uint64_t *shape, uint64_t *items, uint64_t *bytes);
 uint64_t still_tensor_items(const still_tensor *tensor);
@@ -72,22 +74,24 @@ bool still_tensor_has_shape(const still_tensor *tensor, uint32_t dimensions, con
 const char *still_shape_text(char *buffer, size_t bytes, uint32_t dimensions,
                              const uint64_t *shape);
 
-/* Where a tensor lies in its file's data, for the check that no two overlap (and, for safetensors, that they
- * cover the data from byte 0 without gaps). Sorts the spans. */
+/* Where a tensor lies in its file's data, for the check that no two overlap (and, for safetensors,
+ * that they cover the data from byte 0 without gaps). Sorts the spans. */
 typedef struct still_tensor_span {
   uint64_t begin, end;
   const char *name;
 } still_tensor_span;
 still_status still_tensor_spans_check(still_tensor_span *spans, size_t count, bool may_leave_gaps);
 
-/* Values first .. first+count-1 (in storage order; multiples of the block for quantised types) as floats. */
+/* Values first .. first+count-1 (in storage order; multiples of the block for quantised types) as
+ * floats. */
 still_status still_tensor_to_f32(const still_tensor *tensor, uint64_t first, uint64_t count,
                                  float *out);
 
 /* Bytes of `count` values of plain or quantised type as floats; NULL if the type cannot be read. */
 typedef void still_to_f32(float *out, const void *data, size_t count);
 still_to_f32 *still_type_to_f32(still_tensor_type type);
-/* And back, for F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K (count a multiple of the block): NULL otherwise. */
+/* And back, for F32, F16, BF16, Q8_0, Q4_0, Q4_K and Q6_K (count a multiple of the block): NULL
+ * otherwise. */
 typedef void still_from_f32(void *out, const float *data, size_t count);
 still_from_f32 *still_type_from_f32(still_tensor_type type);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * GGUF files that lie, each made after a public report of what broke a reader. All of them must be refused with a
- * sentence that names the thing, before anything is allocated or read by what they claim. */
+ * GGUF files that lie, each made after a public report of what broke a reader. All of them must be
+ * refused with a sentence that names the thing, before anything is allocated or read by what they
+ * claim. */
 #include "harness/check.h"
 
 #include "base/memory.h"
@@ -10,7 +11,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Copies the bytes to a block of exactly their size, so that a sanitizer or Valgrind sees any over-read. */
+/* Copies the bytes to a block of exactly their size, so that a sanitizer or Valgrind sees any
+ * over-read. */
 static still_status open_copy(const gguf_builder *b) {
   still_gguf *g;
   uint8_t *copy = malloc(b->used + !b->used);
@@ -153,7 +155,8 @@ static void test_value_types(void **state) {
   check_fails(open_copy(&b), STILL_ERROR_UNSUPPORTED, "value type 13 cannot be read");
 }
 
-/* Report 5: an array of another element type than its readers expect, at the very end of the file. */
+/* Report 5: an array of another element type than its readers expect, at the very end of the file.
+ */
 static void test_array_of_another_type(void **state) {
   (void)state;
   gguf_builder b;
@@ -257,7 +260,8 @@ static void build_good(gguf_builder *b) {
   put_data(b, 32, 102);
 }
 
-/* Reports 12, 15: cut at every length; each cut is noticed at once, not at the first use of the tensor. */
+/* Reports 12, 15: cut at every length; each cut is noticed at once, not at the first use of the
+ * tensor. */
 static void test_truncated(void **state) {
   (void)state;
   gguf_builder b;
@@ -269,7 +273,8 @@ static void test_truncated(void **state) {
   refuse(&b, "tensor 'u': its 6 bytes from offset 96 need a file of");
 }
 
-/* Every byte of a good file replaced by extreme values: refused or read, never beyond the bytes there are. */
+/* Every byte of a good file replaced by extreme values: refused or read, never beyond the bytes
+ * there are. */
 static void test_every_byte(void **state) {
   (void)state;
   static const uint8_t values[] = {0x00, 0x01, 0x7f, 0x80, 0xff};

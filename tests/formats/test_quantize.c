@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Quantised types: read bit by bit as an independent implementation reads them (make_quant_vectors.py), written
- * with an error near the best known. */
+ * Quantised types: read bit by bit as an independent implementation reads them
+ * (make_quant_vectors.py), written with an error near the best known. */
 #include "harness/check.h"
 
 #include "base/memory.h"
@@ -90,7 +90,8 @@ static double relative_error(still_tensor_type type, const float *x, size_t n) {
   return sqrt(error / size);
 }
 
-/* ggml 0.23 makes of these very values 0.00535, 0.08584, 0.07149 and 0.01763: ours may be 1 % worse. */
+/* ggml 0.23 makes of these very values 0.00535, 0.08584, 0.07149 and 0.01763: ours may be 1 %
+ * worse. */
 static void test_errors(void **state) {
   (void)state;
   enum { N = 256 * 256 };
@@ -112,7 +113,8 @@ static void test_errors(void **state) {
   free(x);
 }
 
-/* Blocks without size, of one value, of one sign, tiny, huge, not finite: no trap, and exact where it can be. */
+/* Blocks without size, of one value, of one sign, tiny, huge, not finite: no trap, and exact where
+ * it can be. */
 static void test_odd_blocks(void **state) {
   (void)state;
   static const still_tensor_type types[] = {STILL_TENSOR_Q8_0, STILL_TENSOR_Q4_0, STILL_TENSOR_Q4_K,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * safetensors: round trips, shards, and headers that lie (each after a report of another reader's fault). */
+ * safetensors: round trips, shards, and headers that lie (each after a report of another reader's
+ * fault). */
 #include "harness/check.h"
 
 #include "base/memory.h"
@@ -79,7 +80,8 @@ static void test_writer_refuses(void **state) {
               "tensor 'a' occurs twice");
 }
 
-/* Offsets that do not fit the shape, in every way (report 17), and a file that is too short (18). */
+/* Offsets that do not fit the shape, in every way (report 17), and a file that is too short (18).
+ */
 static void test_lying_offsets(void **state) {
   (void)state;
 #define ENTRY(shape, offsets)                                                                      \

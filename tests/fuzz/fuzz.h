@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * A fuzz target is one file fuzz_<name>.c that defines fuzz_one; meson.build makes two programs of it: a libFuzzer
- * one (option fuzz, clang) and one that replays the inputs of corpus/<name> as an ordinary test.
+ * A fuzz target is one file fuzz_<name>.c that defines fuzz_one; meson.build makes two programs of
+ * it: a libFuzzer one (option fuzz, clang) and one that replays the inputs of corpus/<name> as an
+ * ordinary test.
  */
 #ifndef STILL_TESTS_FUZZ_H
 #define STILL_TESTS_FUZZ_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The common half of a fuzz target: libFuzzer's entry, or (STILL_FUZZ_REPLAY) a main that feeds it the files and
- * folders of its arguments. */
+ * The common half of a fuzz target: libFuzzer's entry, or (STILL_FUZZ_REPLAY) a main that feeds it
+ * the files and folders of its arguments. */
 #include "fuzz.h"
 
 #include "base/memory.h"

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the seeds of corpus/: one good file of each kind, and files that are named for what is wrong with them.
+"""Writes the seeds of corpus/: good files of each kind, and files named for what is wrong with them.
 
-    tests/fuzz/make_corpus.py            (into the folder beside this script)
+tests/fuzz/make_corpus.py            (into the folder beside this script)
 """
+
 import json
 import pathlib
 import struct
@@ -26,7 +27,12 @@ def text(s, length=None):
 def gguf(pairs=(), tensors=(), data=b"", version=3, counts=(None, None)):
     n_tensors = len(tensors) if counts[0] is None else counts[0]
     n_pairs = len(pairs) if counts[1] is None else counts[1]
-    head = b"GGUF" + struct.pack("<IQQ", version, n_tensors, n_pairs) + b"".join(pairs) + b"".join(tensors)
+    head = (
+        b"GGUF"
+        + struct.pack("<IQQ", version, n_tensors, n_pairs)
+        + b"".join(pairs)
+        + b"".join(tensors)
+    )
     return head + bytes(-len(head) % 32) + data
 
 
@@ -44,22 +50,57 @@ def tensor(name, ne, kind, offset):
 
 def make_gguf():
     pairs = [
-        pair("general.architecture", STR, text("llama")), pair("n", I32, struct.pack("<i", -1)),
-        pair("f", F64, struct.pack("<d", 0.5)), pair("b", BOOL, b"\1"),
-        array("tokens", STR, 2, text("a") + text("")), array("scores", F32, 2, bytes(8)),
+        pair("general.architecture", STR, text("llama")),
+        pair("n", I32, struct.pack("<i", -1)),
+        pair("f", F64, struct.pack("<d", 0.5)),
+        pair("b", BOOL, b"\1"),
+        array("tokens", STR, 2, text("a") + text("")),
+        array("scores", F32, 2, bytes(8)),
     ]
     # block types: one of 32 values and one of 256 values, and plain ones
-    good = gguf(pairs, [tensor("q8", (32, 2), 8, 0), tensor("h", (3,), 1, 96), tensor("f", (2, 2), 0, 128)],
-                bytes(144))
+    good = gguf(
+        pairs,
+        [tensor("q8", (32, 2), 8, 0), tensor("h", (3,), 1, 96), tensor("f", (2, 2), 0, 128)],
+        bytes(144),
+    )
     save("gguf", "good", good)
-    types = {2: 18, 3: 20, 6: 22, 7: 24, 8: 34, 10: 84, 11: 110, 12: 144, 13: 176, 14: 210, 20: 18, 30: 2, 39: 17}
+    types = {
+        2: 18,
+        3: 20,
+        6: 22,
+        7: 24,
+        8: 34,
+        10: 84,
+        11: 110,
+        12: 144,
+        13: 176,
+        14: 210,
+        20: 18,
+        30: 2,
+        39: 17,
+    }
     for kind, size in types.items():
         items = 1 if kind == 30 else 256 if 10 <= kind <= 14 else 32
-        save("gguf", f"type_{kind}", gguf(tensors=[tensor("w", (items,), kind, 0)], data=bytes(range(size))))
+        save(
+            "gguf",
+            f"type_{kind}",
+            gguf(tensors=[tensor("w", (items,), kind, 0)], data=bytes(range(size))),
+        )
     save("gguf", "version_2", gguf(pairs[:1], version=2))
-    save("gguf", "alignment_8", gguf([pair("general.alignment", 4, struct.pack("<I", 8))],
-                                     [tensor("w", (1,), 0, 0)], bytes(8)))
-    save("gguf", "product_wraps", gguf(tensors=[tensor("w", ((1 << 63) - 1, 2, 1, 1), 24, 0)], data=bytes(32)))
+    save(
+        "gguf",
+        "alignment_8",
+        gguf(
+            [pair("general.alignment", 4, struct.pack("<I", 8))],
+            [tensor("w", (1,), 0, 0)],
+            bytes(8),
+        ),
+    )
+    save(
+        "gguf",
+        "product_wraps",
+        gguf(tensors=[tensor("w", ((1 << 63) - 1, 2, 1, 1), 24, 0)], data=bytes(32)),
+    )
     save("gguf", "zero_dimension", gguf(tensors=[tensor("w", (4, 0), 0, 0)], data=bytes(32)))
     save("gguf", "empty_key", gguf([pair("", U8, b"\1")]))
     save("gguf", "uint8_scores", gguf([array("tokenizer.ggml.scores", U8, 4, bytes(4))]))
@@ -72,7 +113,11 @@ def make_gguf():
         save("gguf", f"pair_count_{name}", gguf(counts=(None, value)))
         save("gguf", f"string_length_{name}", gguf([pair("k", STR, text("x", value))]))
         save("gguf", f"array_count_{name}", gguf([array("k", STR, value, b"")]))
-        save("gguf", f"dimension_{name}", gguf(tensors=[tensor("w", (32, value), 8, 0)], data=bytes(64)))
+        save(
+            "gguf",
+            f"dimension_{name}",
+            gguf(tensors=[tensor("w", (32, value), 8, 0)], data=bytes(64)),
+        )
     save("gguf", "cut_short", good[:-20])
 
 
@@ -86,18 +131,49 @@ def entry(dtype, shape, begin, end):
 
 
 def make_safetensors():
-    save("safetensors", "good", safetensors(
-        {"__metadata__": {"format": "pt"}, "a": entry("F32", [1, 2], 0, 8), "b": entry("U8", [1], 8, 9),
-         "misaligned": entry("BF16", [2], 9, 13), "scalar": entry("F64", [], 13, 21)}, bytes(21)))
-    save("safetensors", "offsets_lie", safetensors({"w": entry("F32", [1000, 1000], 0, 4)}, bytes(4)))
-    save("safetensors", "file_too_short", safetensors({"w": entry("F32", [1000, 1000], 0, 4000000)}, bytes(4)))
-    save("safetensors", "overlap", safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)))
-    save("safetensors", "gap", safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 6, 10)}, bytes(10)))
+    save(
+        "safetensors",
+        "good",
+        safetensors(
+            {
+                "__metadata__": {"format": "pt"},
+                "a": entry("F32", [1, 2], 0, 8),
+                "b": entry("U8", [1], 8, 9),
+                "misaligned": entry("BF16", [2], 9, 13),
+                "scalar": entry("F64", [], 13, 21),
+            },
+            bytes(21),
+        ),
+    )
+    save(
+        "safetensors", "offsets_lie", safetensors({"w": entry("F32", [1000, 1000], 0, 4)}, bytes(4))
+    )
+    save(
+        "safetensors",
+        "file_too_short",
+        safetensors({"w": entry("F32", [1000, 1000], 0, 4000000)}, bytes(4)),
+    )
+    save(
+        "safetensors",
+        "overlap",
+        safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 2, 6)}, bytes(6)),
+    )
+    save(
+        "safetensors",
+        "gap",
+        safetensors({"a": entry("U8", [4], 0, 4), "b": entry("U8", [4], 6, 10)}, bytes(10)),
+    )
     save("safetensors", "product_wraps", safetensors({"w": entry("F32", [1 << 32, 1 << 32], 0, 0)}))
     save("safetensors", "unknown_dtype", safetensors({"w": entry("F8_E4M3", [1], 0, 1)}, b"\0"))
-    save("safetensors", "twice", safetensors(
-        b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}',
-        bytes(2)))
+    save(
+        "safetensors",
+        "twice",
+        safetensors(
+            b'{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},'
+            b'"w":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}',
+            bytes(2),
+        ),
+    )
     save("safetensors", "deep", safetensors(b"[" * 200 + b"]" * 200))
     save("safetensors", "nul_escape", safetensors(b'{"a\\u0000b":1}'))
     for name, value in LARGE.items():
@@ -105,7 +181,11 @@ def make_safetensors():
 
 
 def make_json():
-    save("json", "good", rb'{"a": [1, -2.5e3, true, null, {}], "s": "\u00e9\ud83d\ude00\n\\ ", "big": 9007199254740993}')
+    save(
+        "json",
+        "good",
+        rb'{"a": [1, -2.5e3, true, null, {}], "s": "\u00e9\ud83d\ude00\n\\ ", "big": 9007199254740993}',
+    )
     save("json", "twice", b'{"a": 1, "b": 2, "a": 3}')
     save("json", "deep", b'{"a":' * 63 + b"[]" + b"}" * 63)
     save("json", "too_deep", b"[" * 65 + b"]" * 65)
@@ -134,41 +214,101 @@ def bytes_vocabulary():
 
 def tokenizer(**changes):
     document = {
-        "added_tokens": [{"id": 260, "content": "<s>", "special": True},
-                         {"id": 261, "content": "<x>", "special": False, "lstrip": True, "normalized": True}],
+        "added_tokens": [
+            {"id": 260, "content": "<s>", "special": True},
+            {"id": 261, "content": "<x>", "special": False, "lstrip": True, "normalized": True},
+        ],
         "normalizer": None,
         "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
-        "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>"}}]},
-        "model": {"type": "BPE", "vocab": {**bytes_vocabulary(), "he": 256, "ll": 257, "hell": 258},
-                  "merges": ["h e", ["l", "l"], "he ll"]}}
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": "<s>"}}],
+        },
+        "model": {
+            "type": "BPE",
+            "vocab": {**bytes_vocabulary(), "he": 256, "ll": 257, "hell": 258},
+            "merges": ["h e", ["l", "l"], "he ll"],
+        },
+    }
     document.update(changes)
     return json.dumps(document, ensure_ascii=False).encode()
 
 
 def make_tokenizers():
     save("tokenizer_json", "byte_level", tokenizer())
-    save("tokenizer_json", "metaspace", tokenizer(
-        pre_tokenizer={"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "first", "split": False},
-        model={"type": "BPE", "unk_token": "<s>", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2, "<0x00>": 3},
-               "merges": ["\u2581 a"], "byte_fallback": True}))
-    save("tokenizer_json", "prepend", tokenizer(
-        pre_tokenizer=None, normalizer={"type": "Sequence", "normalizers": [
-            {"type": "Prepend", "prepend": "\u2581"},
-            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
-        model={"type": "BPE", "unk_token": "<s>", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2},
-               "merges": ["\u2581 a"]}))
+    save(
+        "tokenizer_json",
+        "metaspace",
+        tokenizer(
+            pre_tokenizer={
+                "type": "Metaspace",
+                "replacement": "\u2581",
+                "prepend_scheme": "first",
+                "split": False,
+            },
+            model={
+                "type": "BPE",
+                "unk_token": "<s>",
+                "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2, "<0x00>": 3},
+                "merges": ["\u2581 a"],
+                "byte_fallback": True,
+            },
+        ),
+    )
+    save(
+        "tokenizer_json",
+        "prepend",
+        tokenizer(
+            pre_tokenizer=None,
+            normalizer={
+                "type": "Sequence",
+                "normalizers": [
+                    {"type": "Prepend", "prepend": "\u2581"},
+                    {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"},
+                ],
+            },
+            model={
+                "type": "BPE",
+                "unk_token": "<s>",
+                "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2},
+                "merges": ["\u2581 a"],
+            },
+        ),
+    )
     save("tokenizer_json", "unigram", tokenizer(model={"type": "Unigram", "vocab": [["a", 0.5]]}))
-    save("tokenizer_json", "large_id", tokenizer(model={"type": "BPE", "vocab": {"a": 1 << 52}, "merges": []}))
-    pieces = [("<unk>", 0.0, 2), ("<s>", 0.0, 3), ("\u2581", -3.0, 1), ("a", -4.0, 1), ("b", -5.0, 1), ("ab", -1.0, 1),
-              ("<0x00>", 0.0, 6), ("<x>", 0.0, 4)]
+    save(
+        "tokenizer_json",
+        "large_id",
+        tokenizer(model={"type": "BPE", "vocab": {"a": 1 << 52}, "merges": []}),
+    )
+    pieces = [
+        ("<unk>", 0.0, 2),
+        ("<s>", 0.0, 3),
+        ("\u2581", -3.0, 1),
+        ("a", -4.0, 1),
+        ("b", -5.0, 1),
+        ("ab", -1.0, 1),
+        ("<0x00>", 0.0, 6),
+        ("<x>", 0.0, 4),
+    ]
     data = b""
     for name, score, kind in pieces:
-        piece = bytes([10, len(name.encode())]) + name.encode() + b"\x15" + struct.pack("<f", score) + bytes([24, kind])
+        piece = (
+            bytes([10, len(name.encode())])
+            + name.encode()
+            + b"\x15"
+            + struct.pack("<f", score)
+            + bytes([24, kind])
+        )
         data += bytes([10, len(piece)]) + piece
     good = data + bytes([18, 2, 24, 2, 26, 2, 32, 0])
     save("tokenizer_model", "good", good)
     save("tokenizer_model", "cut_short", good[:-1])
-    save("tokenizer_model", "long_length", bytes([10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]))
+    save(
+        "tokenizer_model",
+        "long_length",
+        bytes([10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+    )
     save("tokenizer_text", "words", "Hello <x> abab 12 <|begin_of_text|>\u6b6a\n\n".encode())
     save("tokenizer_text", "broken", b"\xe6\xad\xff\x00a\xf0\x9f\x99")
     save("tokenizer_text", "empty", b"")
