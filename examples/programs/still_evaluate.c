@@ -14,7 +14,8 @@
 enum { MOST_LIST = 64 };
 
 static struct {
-  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results, *text, *choices;
+  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results, *text, *choices,
+      *plot;
   int samples, depths, resume, skip_long, stride, rows, items, examples;
   int quiet, verbose, version, help, list_tasks;
   int64_t seed;
@@ -58,6 +59,8 @@ static const program_flag evaluate_flags[] = {
                100, NULL, NULL),
     FLAG_HEADING("what to show"),
     FLAG_TEXT("-o, --results", "FILE", "every sample as a line of JSON", &arguments.results),
+    FLAG_TEXT("--plot", "FILE.svg",
+              "draw accuracy over length; with --depths, over depth and length", &arguments.plot),
     FLAG_SWITCH("--resume", "go on where that file ends", &arguments.resume),
     FLAG_SWITCH("--list-tasks", "list the tasks and end", &arguments.list_tasks),
     FLAG_SWITCH("-q, --quiet", "nothing on stderr but errors", &arguments.quiet),
@@ -281,9 +284,14 @@ static int evaluate(const evaluate_runs *runs, const still_evaluation_options *o
   program_progress_end();
   if (status) return fail(status);
   print_tables(report, runs, options);
+  int code = PROGRAM_DONE;
+  const still_evaluation_picture picture =
+      options->depths ? STILL_PICTURE_DEPTHS : STILL_PICTURE_LENGTHS;
+  if (arguments.plot && still_evaluation_report_draw(report, picture, arguments.plot))
+    code = fail(STILL_ERROR_FILE);
   if (!program_quiet()) fprintf(stderr, "%.1f s\n", program_seconds() - start);
   still_evaluation_report_destroy(report);
-  return PROGRAM_DONE;
+  return code;
 }
 
 static int prepare_and_evaluate(int argc, char **argv) {

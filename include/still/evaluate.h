@@ -120,6 +120,16 @@ STILL_API void still_evaluation_report_destroy(still_evaluation_report *report);
 STILL_API const still_evaluation_cell *
 still_evaluation_report_cells(const still_evaluation_report *report, size_t *count);
 
+typedef enum still_evaluation_picture {
+  STILL_PICTURE_LENGTHS = 0, /* accuracy over length, a panel for each task, a line for each run */
+  STILL_PICTURE_DEPTHS = 1 /* a heat map of depth and length for each run and task; needs depths */
+} still_evaluation_picture;
+
+/* Writes an SVG that needs nothing else. ARGUMENT, FILE. */
+STILL_API still_status still_evaluation_report_draw(const still_evaluation_report *report,
+                                                    still_evaluation_picture picture,
+                                                    const char *path);
+
 /* ---- language ----------------------------------------------------------------------------------- */
 
 typedef struct still_language_options {

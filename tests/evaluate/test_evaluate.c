@@ -196,6 +196,16 @@ static void test_needle(void **state) {
     assert_true(fabs(cells[d].depth - d / 3.0) < 1e-9);
     assert_true(cells[4 + d].right == (d == 3 ? 2 : 0));
   }
+  check_ok(still_evaluation_report_draw(report, STILL_PICTURE_DEPTHS, check_path("depths.svg")));
+  check_ok(still_evaluation_report_draw(report, STILL_PICTURE_LENGTHS, check_path("lengths.svg")));
+  char *svg = check_read(check_path("depths.svg"), NULL);
+  assert_non_null(strstr(svg, ">swa:96, sniah1<"));
+  assert_non_null(strstr(svg, "class=\"m d\">100<"));
+  assert_non_null(strstr(svg, "class=\"m l\">0<"));
+  free(svg);
+  svg = check_read(check_path("lengths.svg"), NULL);
+  assert_non_null(strstr(svg, ">sniah1</text>"));
+  free(svg);
   still_evaluation_report_destroy(report);
   still_model_destroy(f.model);
 }

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ * Pictures of a report: SVG that stands alone, for light and dark pages. Runs differ by colour (Okabe and Ito's, which
+ * the colour-blind can tell apart), dashes and marks; cells of heat maps say their number, too. */
+#include "base/files.h"
+#include "base/memory.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <still/evaluate.h>
+#include <string.h>
+
+enum { MOST_NAMES = 256, COLUMNS = 3, PANEL_WIDTH = 330, PANEL_HEIGHT = 250, LINE = 20 };
+
+/* The different runs, tasks and lengths of a report, in its order. */
+typedef struct axes {
+  const still_evaluation_cell *cells;
+  size_t cell_count;
+  const char *runs[MOST_NAMES], *tasks[MOST_NAMES];
+  int lengths[MOST_NAMES];
+  int run_count, task_count, length_count, depth_count;
+} axes;
+
+static int name_index(const char **names, int *count, const char *name) {
+  int i = 0;
+  while (i < *count && strcmp(names[i], name)) i++;
+  if (i == *count && *count < MOST_NAMES) names[(*count)++] = name;
+  return i;
+}
+
+static int length_index(axes *a, int length) {
+  int i = 0;
+  while (i < a->length_count && a->lengths[i] != length) i++;
+  if (i == a->length_count && i < MOST_NAMES) a->lengths[a->length_count++] = length;
+  return i;
+}
+
+static void find_axes(const still_evaluation_report *report, axes *a) {
+  memset(a, 0, sizeof *a);
+  a->cells = still_evaluation_report_cells(report, &a->cell_count);
+  for (size_t i = 0; i < a->cell_count; i++) {
+    const still_evaluation_cell *cell = &a->cells[i];
+    name_index(a->runs, &a->run_count, cell->run);
+    name_index(a->tasks, &a->task_count, cell->task);
+    length_index(a, cell->length);
+    const bool first = cell->length == a->lengths[0] && !strcmp(cell->run, a->runs[0]) &&
+                       !strcmp(cell->task, a->tasks[0]);
+    a->depth_count += first && cell->depth >= 0;
+  }
+}
+
+/* The cells of a place together: all depths, or (depth >= 0) the one of that number. */
+static still_evaluation_cell at(const axes *a, int run, int task, int length, int depth) {
+  still_evaluation_cell sum = {.low = 0, .high = 1};
+  for (size_t i = 0; i < a->cell_count; i++) {
+    const still_evaluation_cell *c = &a->cells[i];
+    if (c->length != a->lengths[length] || strcmp(c->run, a->runs[run]) ||
+        strcmp(c->task, a->tasks[task]))
+      continue;
+    if (depth >= 0 && (int)(c->depth * (a->depth_count - 1) + 0.5) != depth) continue;
+    sum.count += c->count;
+    sum.right += c->right;
+  }
+  still_wilson_interval(sum.right, sum.count, &sum.low, &sum.high);
+  return sum;
+}
+
+/* ---- SVG */
+
+static void put_escaped(FILE *out, const char *text) {
+  for (; *text; text++) {
+    if (*text == '<')
+      fputs("&lt;", out);
+    else if (*text == '&')
+      fputs("&amp;", out);
+    else
+      fputc(*text, out);
+  }
+}
+
+static void put_text(FILE *out, double x, double y, const char *class, const char *text) {
+  fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
+  put_escaped(out, text);
+  fputs("</text>\n", out);
+}
+
+static void begin_svg(FILE *out, double width, double height, const char *title) {
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
+          "height=\"%.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\">\n<title>",
+          width, height, width, height);
+  put_escaped(out, title);
+  fputs("</title>\n<style>svg{background:#fff;--ink:#222;--faint:#ccc}"
+        "@media(prefers-color-scheme:dark){svg{background:#181818;--ink:#ddd;--faint:#444}}"
+        "text{fill:var(--ink)}.m{text-anchor:middle}.e{text-anchor:end}.h{font-weight:bold}"
+        ".g{stroke:var(--faint)}.d{fill:#111}.l{fill:#fff}</style>\n",
+        out);
+}
+
+/* ---- accuracy over length */
+
+typedef struct style {
+  const char *colour, *dashes;
+} style;
+
+/* The eighth, black, would vanish on a dark page. */
+static const style styles[] = {{"#0072b2", ""},        {"#d55e00", "7 3"}, {"#009e73", "2 2"},
+                               {"#cc79a7", "9 3 2 3"}, {"#e69f00", "4 4"}, {"#56b4e9", "1 3"},
+                               {"#999999", "12 4"}};
+enum { STYLES = sizeof styles / sizeof *styles };
+
+static void put_mark(FILE *out, int run, double x, double y) {
+  const char *colour = styles[run % STYLES].colour;
+  switch (run % 4) {
+  case 0:
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
+    break;
+  case 1:
+    fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"6\" height=\"6\" fill=\"%s\"/>\n", x - 3,
+            y - 3, colour);
+    break;
+  case 2: fprintf(out, "<path d=\"M%.1f %.1fl4 7h-8z\" fill=\"%s\"/>\n", x, y - 4, colour); break;
+  default: fprintf(out, "<path d=\"M%.1f %.1fl4 4l-4 4l-4 -4z\" fill=\"%s\"/>\n", x, y - 4, colour);
+  }
+}
+
+typedef struct frame {
+  double left, top, width, height;
+} frame;
+
+static double x_of(const axes *a, const frame *f, int length) {
+  const double low = log2(a->lengths[0]), high = log2(a->lengths[a->length_count - 1]);
+  const double share = high > low ? (log2(a->lengths[length]) - low) / (high - low) : 0.5;
+  return f->left + share * f->width;
+}
+
+static void put_line(FILE *out, const axes *a, const frame *f, int run, int task) {
+  const style *s = &styles[run % STYLES];
+  fprintf(out,
+          "<g stroke=\"%s\" fill=\"none\" stroke-width=\"1.6\"><path stroke-dasharray=\"%s\" d=\"",
+          s->colour, s->dashes);
+  bool begun = false;
+  for (int l = 0; l < a->length_count; l++) {
+    const still_evaluation_cell c = at(a, run, task, l, -1);
+    if (!c.count) continue;
+    fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(a, f, l),
+            f->top + f->height * (1 - c.right / (double)c.count));
+    begun = true;
+  }
+  fputs("\"/>", out);
+  for (int l = 0; l < a->length_count; l++) {
+    const still_evaluation_cell c = at(a, run, task, l, -1);
+    if (c.count) /* the interval, a little aside so that those of several runs do not cover each other */
+      fprintf(out, "<path stroke-width=\"1\" d=\"M%.1f %.1fV%.1f\"/>", x_of(a, f, l) + 2 * run,
+              f->top + f->height * (1 - c.low), f->top + f->height * (1 - c.high));
+  }
+  fputs("</g>\n", out);
+  for (int l = 0; l < a->length_count; l++) {
+    const still_evaluation_cell c = at(a, run, task, l, -1);
+    if (c.count)
+      put_mark(out, run, x_of(a, f, l), f->top + f->height * (1 - c.right / (double)c.count));
+  }
+}
+
+static void put_panel(FILE *out, const axes *a, const frame *f, int task) {
+  char text[32];
+  put_text(out, f->left, f->top - 8, "h", a->tasks[task]);
+  for (int percent = 0; percent <= 100; percent += 25) {
+    const double y = f->top + f->height * (1 - percent / 100.0);
+    fprintf(out, "<path class=\"g\" d=\"M%.1f %.1fh%.1f\"/>\n", f->left, y, f->width);
+    snprintf(text, sizeof text, "%d", percent);
+    put_text(out, f->left - 5, y + 4, "e", text);
+  }
+  for (int l = 0; l < a->length_count; l++) {
+    snprintf(text, sizeof text, "%d", a->lengths[l]);
+    put_text(out, x_of(a, f, l), f->top + f->height + 15, "m", text);
+  }
+  for (int run = 0; run < a->run_count; run++) put_line(out, a, f, run, task);
+}
+
+static void put_legend(FILE *out, const axes *a, double top) {
+  for (int run = 0; run < a->run_count; run++) {
+    const double y = top + LINE * run;
+    fprintf(
+        out,
+        "<path d=\"M20 %.1fh36\" stroke=\"%s\" stroke-width=\"1.6\" stroke-dasharray=\"%s\"/>\n", y,
+        styles[run % STYLES].colour, styles[run % STYLES].dashes);
+    put_mark(out, run, 38, y);
+    put_text(out, 64, y + 4, "", a->runs[run]);
+  }
+}
+
+static int columns_of(int panels) {
+  return panels < COLUMNS ? panels : COLUMNS;
+}
+
+static void draw_lengths(FILE *out, const axes *a) {
+  const int columns = columns_of(a->task_count), rows = (a->task_count + columns - 1) / columns;
+  const double head = 40 + LINE * a->run_count;
+  begin_svg(out, columns * PANEL_WIDTH, head + rows * PANEL_HEIGHT, "Accuracy over length");
+  put_text(out, 20, 22, "h", "Exact answers in percent over tokens, with 95 % intervals");
+  put_legend(out, a, 42);
+  for (int task = 0; task < a->task_count; task++) {
+    const frame f = {40 + task % columns * PANEL_WIDTH, head + 30 + task / columns * PANEL_HEIGHT,
+                     PANEL_WIDTH - 60, PANEL_HEIGHT - 65};
+    put_panel(out, a, &f, task);
+  }
+  fputs("</svg>\n", out);
+}
+
+/* ---- depth and length */
+
+/* Five points of a scale whose lightness rises evenly (viridis). */
+static void put_colour(FILE *out, double share) {
+  static const int points[5][3] = {
+      {68, 1, 84}, {59, 82, 139}, {33, 145, 140}, {94, 201, 98}, {253, 231, 37}};
+  const int low = share < 1 ? (int)(share * 4) : 3;
+  const double part = share * 4 - low;
+  fprintf(out, "rgb(");
+  for (int i = 0; i < 3; i++)
+    fprintf(out, "%s%.0f", i ? "," : "",
+            points[low][i] + part * (points[low + 1][i] - points[low][i]));
+  fprintf(out, ")");
+}
+
+static void put_map(FILE *out, const axes *a, const frame *f, int run, int task) {
+  const double width = f->width / a->length_count, height = f->height / a->depth_count;
+  char text[32];
+  for (int l = 0; l < a->length_count; l++) {
+    for (int d = 0; d < a->depth_count; d++) {
+      const still_evaluation_cell c = at(a, run, task, l, d);
+      if (!c.count) continue;
+      const double share = c.right / (double)c.count;
+      const double x = f->left + l * width, y = f->top + d * height;
+      fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"", x, y,
+              width - 1, height - 1);
+      put_colour(out, share);
+      fputs("\"/>\n", out);
+      snprintf(text, sizeof text, "%.0f", 100 * share);
+      put_text(out, x + width / 2, y + height / 2 + 4, share > 0.6 ? "m d" : "m l", text);
+    }
+    snprintf(text, sizeof text, "%d", a->lengths[l]);
+    put_text(out, f->left + (l + 0.5) * width, f->top + f->height + 14, "m", text);
+  }
+  for (int d = 0; d < a->depth_count; d++) {
+    snprintf(text, sizeof text, "%.0f %%", 100.0 * d / (a->depth_count - 1));
+    put_text(out, f->left - 5, f->top + (d + 0.5) * height + 4, "e", text);
+  }
+  snprintf(text, sizeof text, "%.14s, %.14s", a->runs[run], a->tasks[task]);
+  put_text(out, f->left, f->top - 8, "h", text);
+}
+
+static void draw_depths(FILE *out, const axes *a) {
+  const int panels = a->run_count * a->task_count, columns = columns_of(panels);
+  const double height = 70 + LINE * a->depth_count;
+  begin_svg(out, columns * PANEL_WIDTH, 30 + (panels + columns - 1) / columns * height,
+            "Accuracy by depth and length");
+  put_text(out, 20, 22, "h", "Exact answers in percent: depth of the needle down, tokens across");
+  for (int i = 0; i < panels; i++) {
+    const frame f = {50 + i % columns * PANEL_WIDTH, 60 + i / columns * height, PANEL_WIDTH - 70,
+                     LINE * a->depth_count};
+    put_map(out, a, &f, i / a->task_count, i % a->task_count);
+  }
+  fputs("</svg>\n", out);
+}
+
+still_status still_evaluation_report_draw(const still_evaluation_report *report,
+                                          still_evaluation_picture picture, const char *path) {
+  still_output output;
+  axes *a;
+  if (picture != STILL_PICTURE_LENGTHS && picture != STILL_PICTURE_DEPTHS)
+    return still_fail(STILL_ERROR_ARGUMENT, "picture %d, must be 0 or 1", (int)picture);
+  STILL_TRY(STILL_ALLOC(&a, 1, "a picture"));
+  find_axes(report, a);
+  still_status status = STILL_OK;
+  if (picture == STILL_PICTURE_DEPTHS && !a->depth_count)
+    status = still_fail(STILL_ERROR_ARGUMENT, "a picture of depths needs a grid of depths");
+  if (!status) status = still_output_open(&output, path);
+  if (!status) {
+    if (picture == STILL_PICTURE_LENGTHS)
+      draw_lengths(output.stream, a);
+    else
+      draw_depths(output.stream, a);
+    status = still_output_commit(&output);
+  }
+  still_free(a);
+  return status;
+}
