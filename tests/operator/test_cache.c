@@ -6,6 +6,7 @@
 #include "operator/problem.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -378,6 +379,40 @@ static void a_million_tokens(void **state) {
   box_free(&b);
 }
 
+typedef struct runner {
+  problem p;
+  answer want, got;
+  pthread_t thread;
+} runner;
+
+static void *run_alone(void *user) {
+  runner *r = user;
+  static const size_t lengths[] = {30, 1, 7};
+  r->got = run_pieces(&r->p, lengths, CHECK_COUNT(lengths));
+  return NULL;
+}
+
+/* They share work space only while it is idle. */
+static void caches_run_side_by_side(void **state) {
+  (void)state;
+  runner r[8];
+  for (size_t i = 0; i < CHECK_COUNT(r); i++) {
+    const still_attention_options o = small_options((still_attention_kind)(i % 7));
+    r[i].p = problem_create(&o, 300, 70 + i);
+    run_alone(&r[i]);
+    r[i].want = r[i].got;
+  }
+  for (size_t i = 0; i < CHECK_COUNT(r); i++)
+    assert_int_equal(pthread_create(&r[i].thread, NULL, run_alone, &r[i]), 0);
+  for (size_t i = 0; i < CHECK_COUNT(r); i++) {
+    assert_int_equal(pthread_join(r[i].thread, NULL), 0);
+    check_same_answer(&r[i].got, &r[i].want, true, 0);
+    answer_free(&r[i].got);
+    answer_free(&r[i].want);
+    problem_free(&r[i].p);
+  }
+}
+
 static still_status make_and_run(void *user) {
   const problem *p = user;
   still_attention_plan *plan = NULL;
@@ -417,6 +452,7 @@ int main(void) {
       cmocka_unit_test(unused_slots_are_never_used),
       cmocka_unit_test(no_nan_before_its_token),
       cmocka_unit_test(a_million_tokens),
+      cmocka_unit_test(caches_run_side_by_side),
       cmocka_unit_test(failing_allocations_leak_nothing),
   };
   return cmocka_run_group_tests_name("cache", tests, NULL, check_nothing_allocated);
