@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * training_speed MODEL [THREADS]: tokens/s and memory of both stages of linearizing, beside a forward pass of the same
- * model through the same code, at rows of 1024 and 4096 tokens. The best of some rounds,
- * all in one process; with one thread by the CPU's time, so that other work on the machine does not count. */
+ * training_speed MODEL [THREADS]: tokens/s and memory of both stages of linearizing, beside a
+ * forward pass of the same model through the same code, at rows of 1024 and 4096 tokens. The best
+ * of some rounds, all in one process; with one thread by the CPU's time, so that other work on the
+ * machine does not count. */
 #include "base/memory.h"
 #include "base/random.h"
 #include "base/threads.h"

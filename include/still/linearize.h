@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Linearizing: turn a pretrained model into one with STILL attention (or a neighbour), in two stages.
+ * Linearizing: turn a pretrained model into one with STILL attention (or a neighbour), in two
+ * stages.
  *
- *   1. attention transfer   base weights frozen; every layer's feature maps and gates learn to give, on the
- *                           base model's own hidden states, what its softmax attention gives
- *   2. low-rank             the new attention in place; LoRA pairs on q, k, v, o and the gate learn next-token
- *                           prediction
+ *   1. attention transfer   base weights frozen; on the base model's own hidden states, every
+ *                           layer's feature maps and gates learn to give what its softmax
+ *                           attention gives
+ *   2. low-rank             the new attention in place; LoRA pairs on q, k, v, o and the gate
+ *                           learn next-token prediction
  *
- * What is learned goes into an adapter file beside the untouched base model (still_model_options.adapter).
+ * What is learned goes into an adapter file beside the untouched base model
+ * (still_model_options.adapter).
  *
  *     still_training_data *data = NULL;
  *     still_training_data_open(&data, still_model_tokenizer(model), paths, 1, NULL);
@@ -16,8 +19,9 @@
  *     options.steps = 300;
  *     still_train(model, data, &options, NULL, NULL, NULL);
  *
- * Training is float32, on the CPU. For equal seeds, options and data it gives equal results, bit for bit; a run that
- * is stopped and resumed gives what one without a break gives (but for schedules that follow the clock).
+ * Training is float32, on the CPU. For equal seeds, options and data it gives equal results, bit
+ * for bit; a run that is stopped and resumed gives what one without a break gives (but for
+ * schedules that follow the clock).
  */
 #ifndef STILL_LINEARIZE_H
 #define STILL_LINEARIZE_H
@@ -28,24 +32,25 @@
 extern "C" {
 #endif
 
-/* ---- data --------------------------------------------------------------------------------------- */
+/* ---- data ----------------------------------------------------------------------------------- */
 
-/* Rows of tokens with a loss weight for each token. Files whose name ends in .jsonl hold one object a line,
- * of any of these forms; every other file is plain text.
- *   {"text": "..."}                                     weight 1
- *   {"instruction": "...", "input": "...", "output": "..."}   the Alpaca prompt; weight 1 on the response alone
- *   {"segments": [{"text": "...", "weight": 0.5}, ...]}  a row of its own; names of special tokens count
- *   {"ids": [1, 2, ...], "weights": [0, 1, ...]}         a row of its own; weights may be left out
- * Plain text, "text" and instructions are packed one after the other into rows of `length` tokens; the other
- * forms make rows of their own length, cut at `length`. Rows of text begin with the begin-of-sequence token if the
- * model has one. */
+/* Rows of tokens with a loss weight for each token. Files whose name ends in .jsonl hold one object
+ * a line, of any of these forms; every other file is plain text.
+ *   {"text": "..."}                                   weight 1
+ *   {"instruction": "...", "input": "...", "output": "..."}
+ *                                                     the Alpaca prompt; weight 1 on the response
+ *   {"segments": [{"text": "...", "weight": 0.5}]}    a row of its own; names of special tokens
+ *                                                     become those tokens
+ *   {"ids": [1, 2], "weights": [0, 1]}                a row of its own; weights may be left out
+ * Plain text, "text" and instructions are packed one after the other into rows of `length` tokens;
+ * the other forms make rows of their own length, cut at `length`. Rows of text begin with the
+ * begin-of-sequence token if the model has one. */
 typedef struct still_training_data still_training_data;
 
 typedef struct still_training_data_options {
   size_t size;
-  int length; /* most tokens of a row, 16 .. 2^20; default 1024 */
-  float
-      validation; /* share of rows kept for validation, 0 < .. < 1; default 0.02, at least one row */
+  int length;               /* most tokens of a row, 16 .. 2^20; default 1024 */
+  float validation;         /* share of rows kept for validation, 0 < .. < 1; default 0.02 */
   int most_validation_rows; /* default 32 */
   uint64_t seed;            /* of the split and the order */
 } still_training_data_options;
@@ -53,8 +58,9 @@ typedef struct still_training_data_options {
 #define STILL_TRAINING_DATA_OPTIONS_INIT                                                           \
   { sizeof(still_training_data_options), 1024, 0.02f, 32, 1 }
 
-/* Reads all of it. Errors: FILE, FORMAT (file and line), ARGUMENT (too little: says how many tokens there are and how
- * many are needed). The tokenizer must outlive it. Thread-safety: immutable, may be shared. */
+/* Reads all of it. Errors: FILE, FORMAT (file and line), ARGUMENT (too little: says how many tokens
+ * there are and how many are needed). The tokenizer must outlive it. Thread-safety: immutable, may
+ * be shared. */
 STILL_API still_status still_training_data_open(still_training_data **data,
                                                 const still_tokenizer *tokenizer,
                                                 const char *const *paths, size_t count,
@@ -71,7 +77,7 @@ typedef struct still_training_data_info {
 STILL_API void still_training_data_get_info(const still_training_data *data,
                                             still_training_data_info *info);
 
-/* ---- training ----------------------------------------------------------------------------------- */
+/* ---- training ------------------------------------------------------------------------------- */
 
 typedef enum still_stage {
   STILL_STAGE_ATTENTION_TRANSFER = 1,
@@ -98,16 +104,17 @@ typedef struct still_training_options {
 
   /* What the student is. With `adapter` its kinds and options are taken from there instead. */
   still_attention_options
-      attention; /* kind, chunk, budget, schedule, keep, keep_ratio, metric, routing, feature_map, window,
-                                        sinks, context. context 0 (default here): lambda follows from each row's own
-                                        length and the budget, as for evaluation at a known length */
+      attention; /* kind, chunk, budget, schedule, keep, keep_ratio, metric, routing, feature_map,
+                    window, sinks, context. context 0 (default here): lambda follows from each row's
+                    own length and the budget, as for evaluation at a known length */
   const char *layer_kinds; /* kinds of single layers, "0-3,7:full"; NULL = all attention.kind */
   int gate;                /* 1 (default): STILL layers get a gate */
   const int
       *budgets; /* stage 2 and 1: each row takes one of these at random; NULL = attention.budget */
   size_t budget_count;
 
-  /* How it learns. 0 = the paper's for the stage: rate 1e-2 with plateau, no clipping; rate 1e-4, clipping at 1. */
+  /* How it learns. 0 = the paper's for the stage: rate 1e-2 with plateau, no clipping; rate 1e-4,
+   * clipping at 1. */
   int64_t
       steps; /* optimizer steps; 0: until `seconds` are over, the schedule following the clock */
   double seconds; /* stop cleanly after this time, 0 = no limit */
@@ -174,10 +181,12 @@ typedef struct still_training_report {
   double seconds_left; /* estimate, NaN = unknown */
 } still_training_report;
 
-/* Return 0 to go on; anything else stops after this step: state and adapter are written, the call returns CANCELLED. */
+/* Return 0 to go on; anything else stops after this step: state and adapter are written, the call
+ * returns CANCELLED. */
 typedef int still_training_callback(void *user, const still_training_report *report);
 
-/* Squared error of a layer's heads relative to the power of their softmax outputs, on the validation rows. */
+/* Squared error of a layer's heads relative to the power of their softmax outputs, on the
+ * validation rows. */
 typedef struct still_layer_error {
   double before, after;
 } still_layer_error;
@@ -193,20 +202,21 @@ typedef struct still_training_result {
 } still_training_result;
 
 /* Trains one stage. Everything is checked first, that the outputs can be written included.
- * Errors: ARGUMENT, FILE, FORMAT (adapter or state of another model: both hashes), UNSUPPORTED, MEMORY, NUMERIC (the first
- * value that is not finite: step and tensor; the last good state stays), CANCELLED (the callback said stop).
- * result may be NULL. Thread-safety: the model may be shared; one training at a time (it sets the number of threads of
- * matrix products for the process). */
+ * Errors: ARGUMENT, FILE, FORMAT (adapter or state of another model: both hashes), UNSUPPORTED,
+ * MEMORY, NUMERIC (the first value that is not finite: step and tensor; the last good state stays),
+ * CANCELLED (the callback said stop). result may be NULL. Thread-safety: the model may be shared;
+ * one training at a time (it sets the number of threads of matrix products for the process). */
 STILL_API still_status still_train(const still_model *model, const still_training_data *data,
                                    const still_training_options *options,
                                    still_training_callback *callback, void *user,
                                    still_training_result *result);
 
-/* ---- which layers should stay full -------------------------------------------------------------- */
+/* ---- which layers should stay full ---------------------------------------------------------- */
 
-/* For a fully linearized student (adapter file): scores[i] = how much the Kullback-Leibler divergence of its next-token
- * distributions from the base model's falls, in nats a token over the validation rows, when layer i alone is put back to full
- * attention. *divergence (optional) is the student's own. scores (layers). progress counts layers. */
+/* For a fully linearized student (adapter file): scores[i] = how much the Kullback-Leibler
+ * divergence of its next-token distributions from the base model's falls, in nats a token over the
+ * validation rows, when layer i alone is put back to full attention. *divergence (optional) is the
+ * student's own. scores (layers). progress counts layers. */
 STILL_API still_status still_select_layers(const still_model *model,
                                            const still_training_data *data, const char *adapter,
                                            int threads, double *scores, double *divergence,

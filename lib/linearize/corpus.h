@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Training rows: token ids with a loss weight each, read from text and JSONL files, split into training and
- * validation, served in a reproducible order. */
+ * Training rows: token ids with a loss weight each, read from text and JSONL files, split into
+ * training and validation, served in a reproducible order. */
 #ifndef STILL_LINEARIZE_CORPUS_H
 #define STILL_LINEARIZE_CORPUS_H
 

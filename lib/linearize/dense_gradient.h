@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The dense operations of a Llama layer over many rows, backward, and large matrix products. All use the threads
- * that still_blas_threads() and OpenMP were given; call from outside parallel regions. */
+ * The dense operations of a Llama layer over many rows, backward, and large matrix products. All
+ * use the threads that still_blas_threads() and OpenMP were given; call from outside parallel
+ * regions. */
 #ifndef STILL_LINEARIZE_DENSE_GRADIENT_H
 #define STILL_LINEARIZE_DENSE_GRADIENT_H
 
@@ -8,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* C (m, n) = alpha op(A) op(B) + beta C, row-major with row strides; op transposes where its flag is set. */
+/* C (m, n) = alpha op(A) op(B) + beta C, row-major with row strides; op transposes where its flag
+ * is set. */
 void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row);
@@ -29,13 +31,13 @@ void still_swiglu(float *out, const float *gate_up, size_t rows, size_t ff);
 void still_swiglu_backward(float *dgate_up, const float *dout, const float *gate_up, size_t rows,
                            size_t ff);
 
-/* Rotates (direction 1) or rotates back, which is the gradient (direction -1), heads of rows x in place. at (rows):
- * positions; cosine, sine (most positions, half). */
+/* Rotates (direction 1) or rotates back, which is the gradient (direction -1), heads of rows x in
+ * place. at (rows): positions; cosine, sine (most positions, half). */
 void still_rotate(float *x, size_t x_row, size_t rows, const int32_t *at, const float *cosine,
                   const float *sine, size_t heads, size_t dim, int direction);
 
-/* logits (rows, vocabulary) become dlogits = factor[i] (softmax - onehot); losses (rows) = factor[i] * loss; returns
- * their sum. */
+/* logits (rows, vocabulary) become dlogits = factor[i] (softmax - onehot); losses (rows) =
+ * factor[i] * loss; returns their sum. */
 double still_cross_entropy(float *logits, const int32_t *target, const float *factor, size_t rows,
                            size_t vocabulary, double *losses);
 

@@ -25,8 +25,9 @@ size_t still_map_features(still_map_kind kind, size_t dim);
 void still_map_forward(const still_map *map, float *phi, float *pre, float *norm, const float *x,
                        size_t x_row, size_t rows, size_t dim);
 
-/* From dphi (rows, F; overwritten): dpre (rows, D) out; dweight (D, D) += x^T dpre; dbias (D) +=; dx (rows,
- * stride dx_row) += when not NULL, with transposed (D, D) = A^T. phi, pre, norm as forward left them. */
+/* From dphi (rows, F; overwritten): dpre (rows, D) out; dweight (D, D) += x^T dpre; dbias (D) +=;
+ * dx (rows, stride dx_row) += when not NULL, with transposed (D, D) = A^T. phi, pre, norm as
+ * forward left them. */
 void still_map_backward(const still_map *map, const float *transposed, float *dphi, float *dpre,
                         const float *phi, const float *pre, const float *norm, const float *x,
                         size_t x_row, size_t rows, size_t dim, float *dweight, float *dbias,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Token by token; backward keeps the state at the borders of spans and rebuilds one span at a time. */
+ * Token by token; backward keeps the state at the borders of spans and rebuilds one span at a time.
+ */
 #include "linearize/gated_linear_gradient.h"
 
 #include "simd/kernels.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The gated linear half of LIGER_GLA over one sequence and head, forward and backward (spec section 6):
+ * The gated linear half of LIGER_GLA over one sequence and head, forward and backward (spec section
+ * 6):
  *   S_t = diag(exp(logsigmoid(k_t) / 16)) S_{t-1} + softmax(k_t) v_t^T,   y_t = softmax(q_t) S_t */
 #ifndef STILL_LINEARIZE_GATED_LINEAR_GRADIENT_H
 #define STILL_LINEARIZE_GATED_LINEAR_GRADIENT_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * One pass over blocks of queries forward; two passes backward: the first, ascending, rebuilds the linear state
- * and does everything on the query side, the second, descending, gathers what later queries want of the state
- * and gives it to the keys. */
+ * One pass over blocks of queries forward; two passes backward: the first, ascending, rebuilds the
+ * linear state and does everything on the query side, the second, descending, gathers what later
+ * queries want of the state and gives it to the keys. */
 #include "linearize/hybrid_gradient.h"
 
 #include "base/memory.h"
@@ -27,7 +27,8 @@ static bool has_linear(const still_hybrid_head *head) {
                                         head->kind == STILL_ATTENTION_LOLCATS);
 }
 
-/* Linear tokens that only some queries of a block see: all kinds but STILL, whose borders are chunks'. */
+/* Linear tokens that only some queries of a block see: all kinds but STILL, whose borders are
+ * chunks'. */
 static bool has_partial(const still_hybrid_head *head) {
   return has_linear(head) && head->kind != STILL_ATTENTION_STILL;
 }
@@ -36,9 +37,9 @@ static size_t rows_of_block(const still_hybrid_head *head) {
   return head->kind == STILL_ATTENTION_STILL ? head->chunk : QUERY_BLOCK;
 }
 
-/* What a block of queries sees. Softmax: kept tokens 0 .. kept-1 of the list, then near .. first+rows-1.
- * Linear: tokens join_begin .. join_end-1 (not kept) join the state now; partial_begin .. partial_end-1 are seen by the
- * queries that are at least `delay` later. */
+/* What a block of queries sees. Softmax: kept tokens 0 .. kept-1 of the list, then near ..
+ * first+rows-1. Linear: tokens join_begin .. join_end-1 (not kept) join the state now;
+ * partial_begin .. partial_end-1 are seen by the queries that are at least `delay` later. */
 typedef struct query_block {
   size_t first, rows;
   size_t kept, near;
@@ -182,7 +183,8 @@ static size_t columns_of(const query_block *b) {
   return b->kept + b->first + b->rows - b->near;
 }
 
-/* out (rows, columns) = rows of x times the block's kept and near columns of a transposed matrix. */
+/* out (rows, columns) = rows of x times the block's kept and near columns of a transposed matrix.
+ */
 static void times_seen(const still_hybrid_head *head, const work *w, const query_block *b,
                        float *out, const float *x, size_t x_row, const float *kept_t,
                        const float *near_t) {
@@ -244,7 +246,8 @@ static void softmax_weights(const still_hybrid_head *head, const still_hybrid_in
 
 /* ---- linear branch ---- */
 
-/* Copies the tokens that join the state into w->keys and w->values and maps them. Returns how many. */
+/* Copies the tokens that join the state into w->keys and w->values and maps them. Returns how many.
+ */
 static size_t map_joining(const still_hybrid_head *head, const still_hybrid_inputs *in, work *w,
                           size_t begin, size_t end) {
   const size_t D = head->dim;
@@ -284,7 +287,8 @@ static size_t partial_weights(const still_hybrid_head *head, const still_hybrid_
   return n;
 }
 
-/* w->linear_part, w->linear_sum of a block, phi_q into its place of w->phi_q. Returns how many partial keys there are. */
+/* w->linear_part, w->linear_sum of a block, phi_q into its place of w->phi_q. Returns how many
+ * partial keys there are. */
 static size_t linear_branch(const still_hybrid_head *head, const still_hybrid_inputs *in, work *w,
                             const query_block *b) {
   const still_kernels *kernels = still_kernels_get();
@@ -357,8 +361,8 @@ void still_hybrid_forward(const still_hybrid_head *head, const still_hybrid_inpu
 /* ---- backward ---- */
 
 /* Gradients of the numerator, denominator, gate and linear branch's numerator of a block's rows.
- * w->dmax becomes dM, the gradient of the maximum: with E = sum of the softmax weights' value, M lowers
- * every weight, and since y is a quotient that is the same as raising the linear terms. */
+ * w->dmax becomes dM: a larger maximum lowers every softmax weight, and y being a quotient, that is
+ * the same as raising the linear terms: dM = dlinear . linear + ddenominator * linear_sum. */
 static void merge_backward(const still_hybrid_head *head, const still_hybrid_inputs *in, work *w,
                            const query_block *b, const float *y, size_t y_row,
                            const float *denominator, const float *dy, size_t dy_row,
@@ -423,7 +427,8 @@ static void softmax_branch_backward(const still_hybrid_head *head, const still_h
               in->q_row);
 }
 
-/* The masked products of keys within reach of only some queries. w->dphi holds the queries' dphi. */
+/* The masked products of keys within reach of only some queries. w->dphi holds the queries' dphi.
+ */
 static void partial_backward(const still_hybrid_head *head, work *w, const query_block *b, size_t n,
                              const still_hybrid_gradients *out) {
   const still_kernels *kernels = still_kernels_get();
@@ -463,8 +468,8 @@ static void linear_branch_backward(const still_hybrid_head *head, const still_hy
                      out->bias_q, out->q ? out->q + b->first * out->q_row : NULL, out->q_row);
 }
 
-/* Key side, blocks from the last to the first: w->state_t (D, F) and w->normalizer gather the gradients of the
- * state that the block's queries see. */
+/* Key side, blocks from the last to the first: w->state_t (D, F) and w->normalizer gather the
+ * gradients of the state that the block's queries see. */
 static void gather_state_gradient(const still_hybrid_head *head, work *w, const query_block *b) {
   const size_t D = head->dim, F = still_map_features(head->map_q.kind, D);
   const float *phi_q = w->phi_q + b->first * F;
@@ -475,7 +480,7 @@ static void gather_state_gradient(const still_hybrid_head *head, work *w, const 
       w->normalizer[f] += w->ddenominator[b->first + i] * phi_q[i * F + f];
 }
 
-/* w->keys was used for copies: adds rows of the copies' gradients back to the tokens they are copies of. */
+/* Adds gradients of the copies in w->keys and w->values back to the tokens they are copies of. */
 static void add_back(const still_hybrid_head *head, const still_hybrid_inputs *in, float *out,
                      size_t out_row, const float *rows, size_t begin, size_t end) {
   for (size_t t = begin; t < end; t++) {
@@ -485,7 +490,8 @@ static void add_back(const still_hybrid_head *head, const still_hybrid_inputs *i
   }
 }
 
-/* Gives the tokens begin .. end-1, which joined the state, their gradients; those of the state are in w->state_t. */
+/* Gives the tokens begin .. end-1, which joined the state, their gradients; those of the state are
+ * in w->state_t. */
 static void keys_backward(const still_hybrid_head *head, const still_hybrid_inputs *in, work *w,
                           size_t begin, size_t end, const still_hybrid_gradients *out) {
   const still_kernels *kernels = still_kernels_get();

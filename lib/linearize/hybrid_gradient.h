@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * The operators of still/attention.h over one whole sequence and one query head, forward and backward,
- * for training. Chunk-parallel: everything is a small matrix product; memory is linear in the sequence.
- * Routing is an input (constants, spec section 7), see training_routing.h.
+ * The operators of still/attention.h over one whole sequence and one query head, forward and
+ * backward, for training. Chunk-parallel: everything is a small matrix product; memory is linear in
+ * the sequence. Routing is an input (constants, spec section 7), see training_routing.h.
  *
  *   y = (w sum_SA exp(s_j - M) v_j + g (phi_q . S)) / (w sum_SA exp(s_j - M) + phi_q . z)
  *
@@ -38,8 +38,8 @@ typedef struct still_hybrid_inputs {
   const uint8_t *keep; /* STILL: (tokens), not 0 = kept once its chunk is routed */
 } still_hybrid_inputs;
 
-/* Where gradients are added; any may be NULL = not wanted (q, k and v together). q, k, v, gate_logit: rows
- * of D with stride row[]. Gradients of parameters are of (D, D) and (D) arrays. */
+/* Where gradients are added; any may be NULL = not wanted (q, k and v together). q, k, v,
+ * gate_logit: rows of D with stride row[]. Gradients of parameters are of (D, D) and (D) arrays. */
 typedef struct still_hybrid_gradients {
   float *q, *k, *v;
   size_t q_row, k_row, v_row;

@@ -93,7 +93,8 @@ static void resolve(still_training_options *o, size_t longest) {
   o->threads = still_resolve_threads(o->threads);
 }
 
-/* With an adapter: what it is made for stands, what this run varies (budget, schedule, context) is the options'. */
+/* With an adapter: what it is made for stands, what this run varies (budget, schedule, context) is
+ * the options'. */
 static void follow_adapter(trainer *t, const still_adapter *adapter) {
   still_attention_options *o = &t->options.attention;
   const still_attention_options *a = &adapter->attention;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * AdamW over a student's parameters (Loshchilov and Hutter), with clipping by the norm of all gradients. */
+ * AdamW over a student's parameters (Loshchilov and Hutter), with clipping by the norm of all
+ * gradients. */
 #ifndef STILL_LINEARIZE_OPTIMIZER_H
 #define STILL_LINEARIZE_OPTIMIZER_H
 
@@ -27,7 +28,8 @@ void still_optimizer_destroy(still_optimizer *optimizer);
 /* Is this parameter trained here? */
 bool still_optimizer_trains(const still_optimizer *optimizer, const still_parameter *parameter);
 
-/* Norm of all gradients; NUMERIC names the step and the first tensor with a gradient that is not finite. */
+/* Norm of all gradients; NUMERIC names the step and the first tensor with a gradient that is not
+ * finite. */
 still_status still_gradient_norm(const still_optimizer *optimizer, double *norm);
 
 /* One step; norm as above. NUMERIC names a tensor that stopped being finite. */

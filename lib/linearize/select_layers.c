@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Which layers should stay full: by how much each brings the student's predictions back to the base model's. */
+ * Which layers should stay full: by how much each brings the student's predictions back to the base
+ * model's. */
 #include <still/linearize.h>
 
 #include "base/memory.h"
@@ -13,7 +14,8 @@
 
 enum { ROWS = 64 }; /* of logits at a time */
 
-/* Everything a comparison needs: the validation row in work, the base model's hidden states for it. */
+/* Everything a comparison needs: the validation row in work, the base model's hidden states for it.
+ */
 typedef struct comparison {
   still_student *student;
   const still_training_data *data;

@@ -15,7 +15,8 @@
 
 static const float initial_window_factor = 0.52497919f; /* sigmoid(0.1), LoLCATs' */
 
-/* The pairs that are trained: the paper's (spec section 7); Liger has no gate and leaves W_o alone. */
+/* The pairs that are trained: the paper's (spec section 7); Liger has no gate and leaves W_o alone.
+ */
 static const still_linear lora_targets[] = {STILL_LINEAR_Q, STILL_LINEAR_K, STILL_LINEAR_V,
                                             STILL_LINEAR_O, STILL_LINEAR_GATE};
 

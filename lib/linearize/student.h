@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * A base model with an adapter in training: frozen f32 weights, the adapter's arrays as master parameters, and the two
- * losses of spec section 7 with their gradients.
+ * A base model with an adapter in training: frozen f32 weights, the adapter's arrays as master
+ * parameters, and the two losses of spec section 7 with their gradients.
  *
- *   T  tokens of a batch (all sequences, one after the other)     W  width      H, G, D  heads, kv heads, head dimension
- *   R  rows of the joined projection: [q (H*D); k (G*D); v (G*D); gate (H*D, where the layer has one)] */
+ *   T        tokens of a batch (all sequences, one after the other)
+ *   W        width
+ *   H, G, D  heads, kv heads, head dimension
+ *   R        rows of the joined projection: [q (H*D); k (G*D); v (G*D); gate (H*D, where the layer
+ *            has one)] */
 #ifndef STILL_LINEARIZE_STUDENT_H
 #define STILL_LINEARIZE_STUDENT_H
 
@@ -46,8 +49,8 @@ typedef struct still_student_options {
   uint64_t seed;
 } still_student_options;
 
-/* adapter NULL: a fresh one (A = identity, W_g = 0, LoRA B = 0) is made; otherwise it is taken over (also on
- * failure) and gets what it lacks. weights must outlive the student. */
+/* adapter NULL: a fresh one (A = identity, W_g = 0, LoRA B = 0) is made; otherwise it is taken over
+ * (also on failure) and gets what it lacks. weights must outlive the student. */
 still_status still_student_create(still_student **student, const still_model_weights *weights,
                                   still_adapter *adapter, const still_student_options *options);
 void still_student_destroy(still_student *student);
@@ -65,18 +68,20 @@ typedef struct still_transfer_error {
   double elements; /* how many */
 } still_transfer_error;
 
-/* Stage 1: runs the base model with softmax attention; every layer that is not FULL is compared on its inputs.
- * errors (layers) are added to. gradients: of sum squared / elements, for maps, times `scale`. */
+/* Stage 1: runs the base model with softmax attention; every layer that is not FULL is compared on
+ * its inputs. errors (layers) are added to. gradients: of sum squared / elements, for maps, times
+ * `scale`. */
 still_status still_student_transfer(still_student *student, const still_batch *batch,
                                     bool gradients, double scale, still_transfer_error *errors);
 
-/* Stage 2: next-token cross-entropy with the hybrid operators in place. Adds sum of weight * loss to *loss and sum of
- * weights to *weight. gradients: of scale * that sum, for the parameters that have a gradient array. */
+/* Stage 2: next-token cross-entropy with the hybrid operators in place. Adds sum of weight * loss
+ * to *loss and sum of weights to *weight. gradients: of scale * that sum, for the parameters that
+ * have a gradient array. */
 still_status still_student_loss(still_student *student, const still_batch *batch, bool gradients,
                                 double scale, double *loss, double *weight);
 
-/* Final hidden states (T, W), normed, and the output matrix (V, W): for comparing distributions. teacher: softmax attention
- * and no LoRA. layer >= 0: that layer alone is put back to FULL. */
+/* Final hidden states (T, W), normed, and the output matrix (V, W): for comparing distributions.
+ * teacher: softmax attention and no LoRA. layer >= 0: that layer alone is put back to FULL. */
 still_status still_student_hidden(still_student *student, const still_batch *batch, bool teacher,
                                   int layer, const float **hidden);
 const float *still_student_output_matrix(const still_student *student, size_t *vocabulary,

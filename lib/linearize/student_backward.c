@@ -108,8 +108,9 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
 
 /* ---- attention ---- */
 
-/* The gated half of LIGER_GLA: dy is that of the whole, dq and dk before rotation are rotated forward so that the common
- * rotation back gives them. Returns with part (tokens, D) = y of the window half. */
+/* The gated half of LIGER_GLA: dy is that of the whole, dq and dk before rotation are rotated
+ * forward so that the common rotation back gives them. Returns with part (tokens, D) = y of the
+ * window half. */
 static void gated_half_backward(const still_student *s, const still_hybrid_inputs *in,
                                 const layer_trace *trace, size_t first, size_t head, const float *y,
                                 const float *dy, size_t row, float *part, float *half_dy,

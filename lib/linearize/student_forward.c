@@ -125,7 +125,8 @@ static still_routing_rule rule_of(const still_student *s, const still_batch *bat
   return still_routing_rule_make(&options, batch->offsets[sequence + 1] - batch->offsets[sequence]);
 }
 
-/* Per group: the scores of a group's heads are summed into its first head's and all heads keep the same. */
+/* Per group: the scores of a group's heads are summed into its first head's and all heads keep the
+ * same. */
 static void route_group(still_student *s, const still_batch *batch, layer_trace *trace,
                         size_t sequence, size_t group) {
   const still_routing_rule rule = rule_of(s, batch, sequence);

@@ -11,8 +11,9 @@
 
 /* ---- stage 1 ---- */
 
-/* One head of one sequence: y (the softmax output) against the operator's, on the same q, k, v. Gradients go to the head's
- * sums and to the gate's columns of s->dprojected. Returns the squared error, *power = |y|^2. */
+/* One head of one sequence: y (the softmax output) against the operator's, on the same q, k, v.
+ * Gradients go to the head's sums and to the gate's columns of s->dprojected. Returns the squared
+ * error, *power = |y|^2. */
 static double transfer_head(still_student *s, const still_batch *batch, size_t layer,
                             const layer_trace *trace, size_t sequence, size_t h, bool gradients,
                             float scale, double *power) {
@@ -113,7 +114,8 @@ static still_status walk_up(still_student *s, const still_batch *batch) {
   return STILL_OK;
 }
 
-/* The rows that count, `rows` of them listed in `list`: logits, loss, and the gradient of their normed states. */
+/* The rows that count, `rows` of them listed in `list`: logits, loss, and the gradient of their
+ * normed states. */
 static double score_rows(still_student *s, const still_batch *batch, const int32_t *list,
                          size_t rows, bool gradients, double scale) {
   float *logits = s->logits, *hidden = logits + s->logit_rows * s->V;

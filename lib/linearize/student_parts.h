@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The inside of a student, shared by student.c (parameters), student_forward.c and student_backward.c. */
+ * The inside of a student, shared by student.c (parameters), student_forward.c and
+ * student_backward.c. */
 #ifndef STILL_LINEARIZE_STUDENT_PARTS_H
 #define STILL_LINEARIZE_STUDENT_PARTS_H
 

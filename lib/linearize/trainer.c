@@ -60,8 +60,8 @@ static still_status pick_rows(trainer *t) {
   return STILL_OK;
 }
 
-/* Each row's own budget: a hash of seed, step and row, so that a resumed run draws the same. Validation rows keep
- * theirs. */
+/* Each row's own budget: a hash of seed, step and row, so that a resumed run draws the same.
+ * Validation rows keep theirs. */
 static int budget_of(const trainer *t, size_t row) {
   if (!t->options.budget_count) return 0;
   const uint64_t step = t->validating ? 0 : (uint64_t)t->at.step;
@@ -232,7 +232,8 @@ static still_status validate(trainer *t, metrics_row *row, double *each) {
   return STILL_OK;
 }
 
-/* State, metrics and picture, as far as asked for. The seconds of this process are part of the state. */
+/* State, metrics and picture, as far as asked for. The seconds of this process are part of the
+ * state. */
 static still_status save_all(trainer *t, bool picture) {
   if (t->options.state) {
     const double before = t->at.seconds, started = t->started;

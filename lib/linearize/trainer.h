@@ -19,7 +19,8 @@ typedef struct metrics_history {
 } metrics_history;
 
 still_status metrics_add(metrics_history *history, const metrics_row *row);
-/* Reads a CSV as metrics_write wrote it, up to and with `last_step`. A missing file gives nothing. */
+/* Reads a CSV as metrics_write wrote it, up to and with `last_step`. A missing file gives nothing.
+ */
 still_status metrics_read(metrics_history *history, const char *path, int64_t last_step);
 still_status metrics_write(const metrics_history *history, const char *path);
 /* An SVG of both losses over the steps. */

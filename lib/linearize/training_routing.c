@@ -36,7 +36,8 @@ size_t still_routing_work_floats(const still_routing_rule *rule, size_t dim) {
   return 2 * rule->chunk * (dim + rule->chunk) + 2 * rule->chunk;
 }
 
-/* Scores of one chunk from the unscaled logits (rows, columns) of its queries with the previous chunk and itself. */
+/* Scores of one chunk from the unscaled logits (rows, columns) of its queries with the previous
+ * chunk and itself. */
 static void chunk_scores(const still_routing_rule *rule, const float *logits, size_t columns,
                          size_t rows, size_t near, size_t dim, int *end, int *window,
                          float *scores) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Saving and resuming: parameters, moments and progress in one safetensors file. Numbers are written so that they
- * come back bit for bit. */
+ * Saving and resuming: parameters, moments and progress in one safetensors file. Numbers are
+ * written so that they come back bit for bit. */
 #include "linearize/trainer.h"
 
 #include "base/files.h"
@@ -15,7 +15,8 @@
 static const char version[] = "1";
 enum { TEXT_BYTES = 32 };
 
-/* The numbers of a state by name: whole ones as hexadecimal integers, the others as hexadecimal floats. */
+/* The numbers of a state by name: whole ones as hexadecimal integers, the others as hexadecimal
+ * floats. */
 typedef struct state_field {
   const char *key;
   uint64_t *whole;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * One query head of every operator in float64, token by token, with the routing given: what the gradients are
- * checked against by finite differences. Shares nothing with the library. */
+ * One query head of every operator in float64, token by token, with the routing given: what the
+ * gradients are checked against by finite differences. Shares nothing with the library. */
 #ifndef TESTS_LINEARIZE_ATTENTION_ORACLE_H
 #define TESTS_LINEARIZE_ATTENTION_ORACLE_H
 

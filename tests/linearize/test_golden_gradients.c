@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The hybrid operator's gradients against files of the executable specification: to 1e-4 of the largest entry. */
+ * The hybrid operator's gradients against files of the executable specification: to 1e-4 of the
+ * largest entry. */
 #include "harness/check.h"
 
 #include "formats/safetensors.h"

@@ -86,7 +86,8 @@ static double transfer(setting *s, bool gradients) {
   return sum;
 }
 
-/* For every parameter array: the slope along its own gradient must be the gradient's squared length. */
+/* For every parameter array: the slope along its own gradient must be the gradient's squared
+ * length. */
 static void check_slopes(setting *s, double (*loss)(setting *, bool), bool maps_only) {
   size_t count;
   still_parameter *p = still_student_parameters(s->student, &count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * still_train and its data on the embedded model: resuming is exact, stage 1 lowers the error, bad input is
- * refused with a sentence. Argument: needle's folder. */
+ * still_train and its data on the embedded model: resuming is exact, stage 1 lowers the error, bad
+ * input is refused with a sentence. Argument: needle's folder. */
 #include "harness/check.h"
 
 #include "formats/safetensors.h"
