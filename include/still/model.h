@@ -185,7 +185,8 @@ typedef struct still_session_options {
   still_dtype cache_type; /* default F32 */
   int block;   /* tokens of a prefill block, 1 .. 65536, default 512; bounds the work space */
   int threads; /* 0 = the model's */
-  unsigned own; /* STILL_OWN_...: fields marked (a) that are meant as they are although they have their default
+  unsigned
+      own; /* STILL_OWN_...: fields marked (a) that are meant as they are although they have their default
                    value, so that an adapter does not take their place */
 } still_session_options;
 
@@ -229,7 +230,7 @@ STILL_API still_status still_session_estimate(const still_model *model,
 STILL_API void still_session_get_usage(const still_session *session, still_session_usage *usage);
 
 /* Evaluates count >= 1 tokens after those already there; logits of the last one are ready afterwards.
- * Long inputs go through in blocks; progress counts tokens. A prompt beyond the trained context is
+ * Long inputs go through in blocks; progress counts tokens, layer by layer. A prompt beyond the trained context is
  * logged once as a warning. Errors: ARGUMENT (an id outside the vocabulary), LIMIT (FULL: the context
  * is full; says how much room is left, nothing is evaluated), NUMERIC (non-finite logits: position and
  * layer), CANCELLED, MEMORY, DEVICE. After CANCELLED and NUMERIC the session is as before the call.
@@ -255,8 +256,9 @@ STILL_API int64_t still_session_position(const still_session *session);
 /* The tokens evaluated so far, position() of them. Owned by the session. */
 STILL_API const still_token *still_session_tokens(const still_session *session);
 
-/* Makes the running evaluate of this session (on another thread) return CANCELLED within 50 ms or one
- * block row, whichever is longer. The only call that may come from another thread. */
+/* Makes the running evaluate of this session (on another thread) return CANCELLED: looked at between the layers of a
+ * block, so the wait is one layer of `block` tokens, and not at all in evaluations of fewer than 16 tokens, which run
+ * to their end. The only call that may come from another thread. */
 STILL_API void still_session_cancel(still_session *session);
 
 /* Empties the session; memory is kept. */

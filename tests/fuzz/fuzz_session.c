@@ -14,7 +14,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { VOCABULARY = 32, WIDTH = 16, HEADS = 2, DIM = 8, FEED_FORWARD = 24, MOST_FILE = 1 << 16 };
+enum {
+  VOCABULARY = 32,
+  WIDTH = 16,
+  HEADS = 2,
+  DIM = 8,
+  FEED_FORWARD = 24,
+  MOST_FILE = 1 << 16,
+  MOST_TOKENS = 64
+};
 
 /* ---- a model of one layer ----------------------------------------------------------------------- */
 
@@ -62,18 +70,26 @@ static void write_model(const char *path) {
   still_gguf_writer_destroy(writer);
 }
 
+/* Written once; writing costs more than all the rest. */
+static char folder[] = "/tmp/still_fuzz_XXXXXX", model_path[64];
+
+static void remove_model(void) {
+  unlink(model_path);
+  rmdir(folder);
+}
+
 static still_model *open_model(void) {
-  char folder[] = "/tmp/still_fuzz_XXXXXX", path[64];
-  FUZZ_CHECK(mkdtemp(folder));
-  snprintf(path, sizeof path, "%s/model.gguf", folder);
-  write_model(path);
+  if (!*model_path) {
+    FUZZ_CHECK(mkdtemp(folder));
+    snprintf(model_path, sizeof model_path, "%s/model.gguf", folder);
+    write_model(model_path);
+    atexit(remove_model);
+  }
   still_model_options options = STILL_MODEL_OPTIONS_INIT;
   options.use_mmap = 0;
   options.threads = 1;
   still_model *model;
-  FUZZ_CHECK(!still_model_open(&model, path, &options));
-  unlink(path);
-  rmdir(folder);
+  FUZZ_CHECK(!still_model_open(&model, model_path, &options));
   return model;
 }
 
@@ -91,12 +107,11 @@ static still_session *open_session(const still_model *model) {
 }
 
 static void feed(still_session *session, size_t count) {
-  still_token ids[64];
+  still_token ids[MOST_TOKENS];
   for (size_t i = 0; i < count; i++) ids[i] = (still_token)(i * 7 % VOCABULARY);
   if (count) FUZZ_CHECK(!still_session_evaluate(session, ids, count, NULL, NULL));
 }
 
-/* The saved bytes of a session of this many tokens. */
 static size_t save(const still_model *model, size_t tokens, uint8_t *file) {
   char path[] = "/tmp/still_fuzz_XXXXXX";
   const int descriptor = mkstemp(path);
@@ -113,6 +128,19 @@ static size_t save(const still_model *model, size_t tokens, uint8_t *file) {
   unlink(path);
   FUZZ_CHECK(bytes < MOST_FILE);
   return bytes;
+}
+
+/* A copy of the saved bytes of a session of this many tokens. */
+static size_t saved_session(const still_model *model, size_t tokens, uint8_t *file) {
+  static uint8_t *files[MOST_TOKENS];
+  static size_t lengths[MOST_TOKENS];
+  if (!files[tokens]) {
+    files[tokens] = malloc(MOST_FILE);
+    FUZZ_CHECK(files[tokens]);
+    lengths[tokens] = save(model, tokens, files[tokens]);
+  }
+  memcpy(file, files[tokens], lengths[tokens]);
+  return lengths[tokens];
 }
 
 /* Length and checksum as a file of these bytes should have them. */
@@ -148,7 +176,7 @@ void fuzz_one(const uint8_t *data, size_t bytes) {
   still_model *model = open_model();
   uint8_t *file = malloc(MOST_FILE);
   FUZZ_CHECK(file);
-  size_t length = save(model, data[0] % 64, file);
+  size_t length = saved_session(model, data[0] % MOST_TOKENS, file);
   for (size_t i = 2; i + 2 < bytes; i += 3)
     file[(data[i] | (size_t)data[i + 1] << 8) % length] = data[i + 2];
   length -= (data[1] >> 1) * 8u % length;
