@@ -90,7 +90,7 @@ static void measure_limits(bench *b) {
     dispatch.writes = 2;
     b->coopmat_flops = 8.0 * 8192 * push.n * (STILL_GROUP / 32) * groups / time_of(b, &dispatch);
   }
-  printf("limit copy %.0f GB/s, multiply-add %.2f TFLOP/s, cooperative matrices %.1f TFLOP/s\n",
+  printf("limit copy %.4g GB/s, multiply-add %.4g TFLOP/s, cooperative matrices %.4g TFLOP/s\n",
          b->copy_bytes / 1e9, b->fma_flops / 1e12, b->coopmat_flops / 1e12);
 }
 
