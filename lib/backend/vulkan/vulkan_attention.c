@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "backend/vulkan/vulkan_attention.h"
 
+#include "backend/vulkan/vulkan_check.h"
 #include "base/memory.h"
 #include "formats/tensor.h"
 
@@ -52,10 +53,10 @@ still_status still_vulkan_attention_check(const still_vulkan *vulkan,
 }
 
 /* What the *_coopmat shaders are written for. */
-static bool fits_coopmat(const still_vulkan *vulkan, const still_attention_options *o) {
+bool still_vulkan_fits_coopmat(const still_vulkan *vulkan, const still_attention_options *o) {
   const bool still = o->kind == STILL_ATTENTION_STILL;
   return vulkan->features & STILL_VULKAN_COOPMAT && (o->head_dim == 64 || o->head_dim == 128) &&
-         (!still || (o->chunk == 64 && o->metric <= STILL_METRIC_QK));
+         (!still || o->chunk == 64);
 }
 
 /* ---- create ------------------------------------------------------------------------------------------- */
@@ -159,16 +160,24 @@ static still_status create_buffers(still_vulkan_attention *attention) {
   return create_map_f16(vulkan, &attention->map_k_f16, plan->feature_k, o);
 }
 
-still_status still_vulkan_attention_create(still_vulkan_attention **out, still_vulkan *vulkan,
+still_status still_vulkan_attention_create(still_vulkan_attention **attention, still_vulkan *vulkan,
                                            const still_attention_plan *plan) {
-  *out = NULL;
+  *attention = NULL;
   STILL_TRY(still_vulkan_attention_check(vulkan, plan));
+  STILL_TRY(still_vulkan_check_attention(vulkan, plan));
+  return still_vulkan_attention_create_unchecked(attention, vulkan, plan);
+}
+
+still_status still_vulkan_attention_create_unchecked(still_vulkan_attention **out,
+                                                     still_vulkan *vulkan,
+                                                     const still_attention_plan *plan) {
+  *out = NULL;
   still_vulkan_attention *attention;
   STILL_TRY(STILL_ALLOC(&attention, 1, "a layer's cache"));
   attention->vulkan = vulkan;
   attention->plan = plan;
   attention->f16 = plan->options.cache_type == STILL_F16;
-  attention->coopmat = attention->f16 && fits_coopmat(vulkan, &plan->options);
+  attention->coopmat = attention->f16 && still_vulkan_fits_coopmat(vulkan, &plan->options);
   attention->shape = shape_of(plan);
   attention->shape.kept_rows = kept_rows_for(plan, plan->options.context);
   attention->near_rows = near_rows_for(plan, plan->options.context);

@@ -46,10 +46,14 @@ typedef struct still_vulkan_attention {
 /* UNSUPPORTED for kinds, dimensions and options that have no shader: the sentence names it. */
 still_status still_vulkan_attention_check(const still_vulkan *vulkan,
                                           const still_attention_plan *plan);
-/* An empty cache. The plan must outlive it. The
- * caller holds vulkan->lock in every call here, and the device must outlive the object. */
+/* An empty cache, after a self-check of the shaders it needs (vulkan_check.h). The plan must outlive it. The caller holds vulkan->lock in every call here, and the device must outlive the object. */
 still_status still_vulkan_attention_create(still_vulkan_attention **attention, still_vulkan *vulkan,
                                            const still_attention_plan *plan);
+still_status still_vulkan_attention_create_unchecked(still_vulkan_attention **attention,
+                                                     still_vulkan *vulkan,
+                                                     const still_attention_plan *plan);
+/* Whether the *_coopmat shaders are written for such a plan and the device has what they need. */
+bool still_vulkan_fits_coopmat(const still_vulkan *vulkan, const still_attention_options *options);
 void still_vulkan_attention_destroy(still_vulkan_attention *attention);
 still_status still_vulkan_attention_reset(still_vulkan_attention *attention);
 

@@ -156,7 +156,9 @@ static still_status saliency(const block *b) {
                                     .writes = 1 << 2,
                                     .groups = {(b->push.count + 31) / 32, b->push.heads, 1},
                                     .work = work_of(b, b->push.count, 4.0 * b->push.chunk)};
-  if (!b->coopmat) return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
+  /* the matrices' shader knows the first three metrics */
+  if (!b->coopmat || b->push.metric > STILL_METRIC_QK)
+    return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
   dispatch.groups[0] = (b->push.count + 63) / 64;
   return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, 0, dispatch);
 }

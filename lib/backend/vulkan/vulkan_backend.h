@@ -48,6 +48,9 @@ static inline still_backend_vulkan *still_vulkan_of(still_backend *backend) {
 /* vulkan_weights.c */
 still_status still_vulkan_weight_create(still_backend *backend, const still_tensor *tensor,
                                         still_weight **weight);
+still_status still_vulkan_weight_create_unchecked(still_backend *backend,
+                                                  const still_tensor *tensor,
+                                                  still_weight **weight);
 void still_vulkan_weight_destroy(still_backend *backend, still_weight *weight);
 
 /* vulkan_dense.c: fills the dense part of the table. */

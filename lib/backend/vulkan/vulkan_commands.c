@@ -119,6 +119,8 @@ static still_status begin(still_vulkan *vulkan) {
   STILL_TRY(wait_slot(vulkan, commands->current));
   VK_TRY(vulkan->call.vkResetFences(vulkan->device, 1, &slot->fence));
   VK_TRY(vulkan->call.vkResetDescriptorPool(vulkan->device, slot->descriptors, 0));
+  VK_TRY(vulkan->call.vkResetCommandBuffer(slot->commands,
+                                           0)); /* its last recording may have failed */
   const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                          .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
   VK_TRY(vulkan->call.vkBeginCommandBuffer(slot->commands, &info));

@@ -13,8 +13,7 @@
 
 /* What variants of shaders need; each can be switched off by its word in STILL_VULKAN_DISABLE (comma-separated). */
 typedef enum still_vulkan_feature {
-  STILL_VULKAN_F16 = 1 << 0,      /* "f16": 16-bit storage and arithmetic */
-  STILL_VULKAN_SUBGROUP = 1 << 1, /* "subgroup": arithmetic and shuffles in a subgroup of >= 8 */
+  STILL_VULKAN_F16 = 1 << 0,    /* "f16": 16-bit storage and arithmetic */
   STILL_VULKAN_COOPMAT = 1 << 2 /* "coopmat": KHR cooperative matrices, f16 in, f32 out, 16x16x16 */
 } still_vulkan_feature;
 
@@ -27,6 +26,8 @@ typedef struct still_vulkan_limits {
   uint32_t subgroup;
   float timestamp_ns; /* of one tick; 0 without timestamps */
 } still_vulkan_limits;
+
+enum { STILL_VULKAN_CHECKS = 64 };
 
 typedef struct still_vulkan still_vulkan;
 struct still_vulkan {
@@ -47,6 +48,9 @@ struct still_vulkan {
   still_vulkan_pipelines pipelines;
   still_vulkan_timer timer;
   struct still_vulkan_work *work; /* of attention (vulkan_attention.h); NULL until used */
+
+  uint64_t checked[STILL_VULKAN_CHECKS]; /* self-checks that were passed (vulkan_check.h) */
+  uint32_t checked_count;
 
   pthread_mutex_t lock; /* whoever records holds it */
   int users;

@@ -35,9 +35,7 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
 static const struct {
   unsigned feature;
   const char *name;
-} names[] = {{STILL_VULKAN_F16, "f16"},
-             {STILL_VULKAN_SUBGROUP, "subgroup"},
-             {STILL_VULKAN_COOPMAT, "coopmat"}};
+} names[] = {{STILL_VULKAN_F16, "f16"}, {STILL_VULKAN_COOPMAT, "coopmat"}};
 enum { FEATURES = sizeof names / sizeof names[0] };
 
 const char *still_vulkan_feature_name(unsigned feature) {
@@ -70,7 +68,7 @@ static unsigned disabled_features(void) {
         known = true;
       }
     if (!known)
-      still_log(STILL_LOG_WARNING, "STILL_VULKAN_DISABLE: '%.*s' is not f16, subgroup or coopmat",
+      still_log(STILL_LOG_WARNING, "STILL_VULKAN_DISABLE: '%.*s' is neither f16 nor coopmat",
                 (int)length, text);
     text += length + (text[length] == ',');
   }
@@ -102,11 +100,6 @@ static void read_limits(still_vulkan *vulkan) {
   const char *lowered = getenv("STILL_VULKAN_LIMITS");
   lower_limit(lowered, "range=", &limits->storage_range);
   lower_limit(lowered, "heap=", &limits->heap);
-  const VkSubgroupFeatureFlags wanted =
-      VK_SUBGROUP_FEATURE_ARITHMETIC_BIT | VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
-  if ((subgroup.supportedOperations & wanted) == wanted && subgroup.subgroupSize >= 8 &&
-      subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT)
-    vulkan->features |= STILL_VULKAN_SUBGROUP;
 }
 
 /* ---- features ------------------------------------------------------------------------------------- */

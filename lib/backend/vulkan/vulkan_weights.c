@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Weights on the device: rows in the file's type where a shader reads it, else as f16, cut where a binding ends. */
 #include "backend/vulkan/vulkan_backend.h"
+#include "backend/vulkan/vulkan_check.h"
 #include "base/memory.h"
 
 #include <string.h>
@@ -16,9 +17,11 @@ static uint64_t device_bytes(still_tensor_type type, uint64_t rows, uint64_t col
   }
 }
 
-static bool stays(still_tensor_type type) {
-  return type == STILL_TENSOR_F32 || type == STILL_TENSOR_F16 || type == STILL_TENSOR_BF16 ||
-         type == STILL_TENSOR_Q8_0;
+/* Types without a shader become f16. */
+static still_tensor_type stored_type(still_tensor_type type) {
+  const bool stays = type == STILL_TENSOR_F32 || type == STILL_TENSOR_F16 ||
+                     type == STILL_TENSOR_BF16 || type == STILL_TENSOR_Q8_0;
+  return stays ? type : STILL_TENSOR_F16;
 }
 
 /* Q8_0 blocks (f16 scale, 32 bytes) apart: all bytes, then all scales, so that both can be read in words. */
@@ -96,7 +99,7 @@ static still_status fill(still_vulkan *vulkan, const still_tensor *tensor, still
                       tensor->name, (unsigned long long)columns);
   weight->columns = (uint32_t)columns;
   weight->rows = (uint32_t)rows;
-  weight->type = stays(tensor->type) ? tensor->type : STILL_TENSOR_F16;
+  weight->type = stored_type(tensor->type);
   if (tensor->dimensions == 2) return upload(vulkan, tensor, weight);
   STILL_TRY(STILL_ALLOC(&weight->host, weight->columns, tensor->name));
   STILL_TRY(still_tensor_to_f32(tensor, 0, columns, weight->host));
@@ -121,7 +124,15 @@ void still_vulkan_weight_destroy(still_backend *backend, still_weight *weight) {
 }
 
 still_status still_vulkan_weight_create(still_backend *backend, const still_tensor *tensor,
-                                        still_weight **out) {
+                                        still_weight **weight) {
+  *weight = NULL;
+  if (tensor->dimensions == 2)
+    STILL_TRY(still_vulkan_check_weights(backend, stored_type(tensor->type)));
+  return still_vulkan_weight_create_unchecked(backend, tensor, weight);
+}
+
+still_status still_vulkan_weight_create_unchecked(still_backend *backend,
+                                                  const still_tensor *tensor, still_weight **out) {
   still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
   *out = NULL;
   still_weight *weight;
