@@ -18,6 +18,11 @@ cc "$source/tests/install/consumer.c" -o "$work/static" $(pkg-config --cflags st
   $(pkg-config --static --libs still | sed 's/-lstill//')
 LD_LIBRARY_PATH= "$work/static"
 
+# The program that the README prints.
+sed -n '/^```c$/,/^```$/p' "$source/README.md" | sed '/^```/d' >"$work/readme.c"
+cc -Wall -Werror "$work/readme.c" -o "$work/readme" $(pkg-config --cflags --libs still)
+(cd "$source" && "$work/readme")
+
 cmake -S "$source/tests/install" -B "$work/cmake" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 &&
   cmake --build "$work/cmake" >>"$work/log" 2>&1 || { tail -n 30 "$work/log"; exit 1; }
 "$work/cmake/consumer_shared"
