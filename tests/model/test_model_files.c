@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * Models from files: both formats, every family, what is missing or wrong. */
-#include "formats/gguf.h"
 #include "harness/check.h"
 #include "model/model_fixtures.h"
 #include "model/model_weights.h"
@@ -9,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LENGTH = 40 };
 
@@ -254,6 +254,28 @@ static void unmapped_weights_are_the_same(void **state) {
   assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
 }
 
+/* A file that shrinks after it was opened cannot hurt a model that was read into memory. */
+static void unmapped_file_may_shrink(void **state) {
+  (void)state;
+  size_t bytes;
+  char *data = check_read(small_gguf(), &bytes);
+  const char *path = check_file("shrinks.gguf", data, bytes);
+  free(data);
+  still_model_options options = STILL_MODEL_OPTIONS_INIT;
+  options.use_mmap = 0;
+  still_token ids[8];
+  random_ids(ids, 8, 97, 1);
+  float want[8 * 97];
+  all_logits(small_gguf(), NULL, ids, 8, want);
+  model_run run;
+  check_ok(still_model_open(&run.model, path, &options));
+  assert_int_equal(truncate(path, 100), 0);
+  check_ok(still_session_create(&run.session, run.model, NULL));
+  check_ok(still_session_evaluate(run.session, ids, 8, NULL, NULL));
+  assert_memory_equal(still_session_logits(run.session), want + 7 * 97, 97 * sizeof *want);
+  close_run(&run);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama_equals_float64_in_both_formats),
@@ -269,6 +291,7 @@ int main(void) {
       cmocka_unit_test(truncated_model_is_refused),
       cmocka_unit_test(loading_can_be_stopped),
       cmocka_unit_test(unmapped_weights_are_the_same),
+      cmocka_unit_test(unmapped_file_may_shrink),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }

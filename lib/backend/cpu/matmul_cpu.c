@@ -38,8 +38,10 @@ typedef struct matrix_product {
   bool accumulate;
 } matrix_product;
 
-static inline bool is_worth_a_team(const matrix_product *product) {
-  return product->weight->rows * product->weight->columns * product->n > WORTH_A_TEAM;
+/* Threads for a product; the pieces do not depend on it. */
+static int team_size(const still_backend_cpu *cpu, const matrix_product *product) {
+  const still_weight *weight = product->weight;
+  return weight->rows * weight->columns * product->n > WORTH_A_TEAM ? cpu->base.threads : 1;
 }
 
 /* ---- few rows ----------------------------------------------------------------------------------- */
@@ -98,11 +100,12 @@ static void vector_piece(const matrix_product *product, size_t first, float *wor
   }
 }
 
-static void multiply_few(still_backend_cpu *cpu, const matrix_product *product) {
-  const size_t rows = product->weight->rows;
-  STILL_OMP(parallel for schedule(static) num_threads(cpu->base.threads) if (is_worth_a_team(product)))
-  for (size_t first = 0; first < rows; first += VECTOR_ROWS)
+static void multiply_few(const still_backend_cpu *cpu, const matrix_product *product) {
+  const int team = team_size(cpu, product);
+  STILL_OMP(parallel for schedule(static) num_threads(team))
+  for (size_t first = 0; first < product->weight->rows; first += VECTOR_ROWS)
     vector_piece(product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
+  (void)team;
 }
 
 /* ---- many rows ---------------------------------------------------------------------------------- */
@@ -147,10 +150,12 @@ static void panel_piece(const matrix_product *product, size_t first, float *work
   }
 }
 
-static void multiply_many(still_backend_cpu *cpu, const matrix_product *product) {
-  STILL_OMP(parallel for schedule(static) num_threads(cpu->base.threads) if (is_worth_a_team(product)))
+static void multiply_many(const still_backend_cpu *cpu, const matrix_product *product) {
+  const int team = team_size(cpu, product);
+  STILL_OMP(parallel for schedule(static) num_threads(team))
   for (size_t first = 0; first < product->weight->rows; first += PANEL_ROWS)
     panel_piece(product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
+  (void)team;
 }
 
 still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
