@@ -44,8 +44,8 @@ typedef struct still_kernels {
 
   /* softmax_rows: one block of an online softmax, in place.
    *   s (rows x s_row): logits q . k, not yet scaled (scale > 0); row i takes part in columns
-   *     begin[i] .. end[i]-1 (begin may be NULL = 0; an empty range is allowed), the others become 0
-   *     up to `columns`
+   *     begin[i] .. end[i]-1 (begin may be NULL = 0; an empty range is allowed), the others become
+   *     0 up to `columns`
    *   max, sum (rows): running maximum of the scaled logits and sum of exp(s - max); -inf and 0 at
    *     first
    *   rescale (rows) out: what weighted sums made under the old maximum must be multiplied by

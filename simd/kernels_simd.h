@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * All kernel texts over one vector header, for the translation unit of one instruction set: include
- * vec_<isa>.h, then this, then call fill_kernels. */
+ * vec_<isa>.h, then this, then call fill_kernels.
+ * pack_keys keeps the portable text: a third of a nanosecond a float, once for each key. */
 #ifndef STILL_SIMD_KERNELS_SIMD_H
 #define STILL_SIMD_KERNELS_SIMD_H
 
@@ -27,7 +28,6 @@
 
 static void fill_kernels(still_kernels *table) {
   table->matmul = matmul;
-  table->pack_keys = pack_keys;
   table->softmax_rows = softmax_rows;
   table->saliency_rows = saliency_rows;
   table->saliency_from_weights = saliency_from_weights;

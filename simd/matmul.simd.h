@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * Matrix product by register tiles, and the packing of keys.
+ * Matrix product by register tiles.
  *
  * A tile is 1 .. MATMUL_ROWS rows of C by half, once or twice MATMUL_VECTORS vectors. Its sums stay
  * in registers while k runs over a block of DEPTH, one row of B and one column of A at a time, and
@@ -92,8 +92,8 @@ static void part_of_tile(const panel *t, float *c, const float *a, size_t rows,
   function(t, whole, t->width, 0, a);
   for (size_t i = 0; i < rows; i++)
     for (size_t j = 0; j < t->columns; j++) {
-      const float sum = whole[i * t->width + j], before = c[i * t->c_row + j];
-      c[i * t->c_row + j] = t->accumulate ? before + sum : sum;
+      const float sum = whole[i * t->width + j];
+      c[i * t->c_row + j] = t->accumulate ? c[i * t->c_row + j] + sum : sum;
     }
 }
 
@@ -121,9 +121,10 @@ static void copy_panel(float *out, const panel *t) {
     }
 }
 
-/* Rows of B whose distance is 2^i lines (times an odd number) share SETS >> i sets. What does not fit there comes from
- * the second level, which hides behind the products unless the rows crowd it too: measured on Zen 3 with 64 to 256 rows of
- * C, rows of 64 and 128 floats run 3 to 8 % faster as they are, rows of 512 and more 3 to 13 % faster copied. */
+/* Rows of B whose distance is 2^i lines (times an odd number) share SETS >> i sets. What does not fit
+ * there comes from the second level, which hides behind the products unless the rows crowd it too:
+ * measured on Zen 3 with 64 to 256 rows of C, rows of 64 and 128 floats run 3 to 8 % faster as they
+ * are, rows of 512 and more 3 to 13 % faster copied. */
 static int rows_collide(size_t b_row, size_t depth) {
   if (b_row % LINE) return 0;
   const size_t lines = b_row / LINE, power = lines & -lines;
@@ -149,18 +150,7 @@ static void matmul(float *c, size_t c_row, const float *a, size_t a_row, size_t 
         t.b = copy;
         t.b_row = t.width;
       }
-      matmul_panel(&t, c + j, a + p * a_col, m,
-                   is_wide   ? wide_tiles
-                   : is_half ? half_tiles
-                             : full_tiles);
+      matmul_function *const *narrow = is_half ? half_tiles : full_tiles;
+      matmul_panel(&t, c + j, a + p * a_col, m, is_wide ? wide_tiles : narrow);
     }
-}
-
-static void pack_keys(float *key_tiles, size_t first, const float *rows, size_t row_stride,
-                      size_t n, size_t dim) {
-  for (size_t i = 0; i < n; i++) {
-    const size_t slot = first + i;
-    float *key = key_tiles + slot / STILL_KEY_TILE * STILL_KEY_TILE * dim + slot % STILL_KEY_TILE;
-    for (size_t d = 0; d < dim; d++) key[d * STILL_KEY_TILE] = rows[i * row_stride + d];
-  }
 }

@@ -63,7 +63,7 @@ static inline vf q8_0_products(const uint8_t *block, const integers *x, size_t p
   return vf_fma(vb_dot(vb_load(block + 2), x->value + part * SCALED_BLOCK), scale, sum);
 }
 
-/* Values are scale * q + minimum: the minimum times the sum of x, a lane's share of it in each lane. */
+/* Values are scale * q + minimum: the minimum times the sum of x, a share of it in each lane. */
 static inline vf nibble_products(const uint8_t *pairs, vf scale, vf minimum, const integers *x,
                                  size_t part, vf sum) {
   sum = vf_fma(minimum, vf_set(x->sum[part] / VF), sum);

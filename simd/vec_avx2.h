@@ -91,9 +91,6 @@ static inline vf vf_mul(vf x, vf y) {
 static inline vf vf_div(vf x, vf y) {
   return _mm256_div_ps(x, y);
 }
-static inline vf vf_sqrt(vf x) {
-  return _mm256_sqrt_ps(x);
-}
 static inline vf vf_fma(vf x, vf y, vf z) { /* x y + z */
   return _mm256_fmadd_ps(x, y, z);
 }

@@ -39,8 +39,8 @@ static inline vf vf_log(vf x) {
   return vf_fma(e, vf_set(0x1.62e43p-1f), vf_add(vf_add(s, s), tail));
 }
 
-/* log(1 + x), also for x so small that u = fl(1 + x) has lost digits of it: log(u) x / (u - 1), since
- * u - 1 is exact and log(u) / (u - 1) hardly moves between neighbours. 3.6 ulp. For x > -1. */
+/* log(1 + x), also for x so small that u = fl(1 + x) has lost digits of it: log(u) x / (u - 1),
+ * since u - 1 is exact and log(u) / (u - 1) hardly moves between neighbours. 3.6 ulp. For x > -1. */
 static inline vf vf_log1p(vf x) {
   const vf u = vf_add(vf_set(1), x), d = vf_sub(u, vf_set(1));
   const vf size = vf_max(d, vf_sub(vf_zero(), d)); /* |d| */

@@ -58,9 +58,6 @@ static inline vf vf_mul(vf x, vf y) {
 static inline vf vf_div(vf x, vf y) {
   return vdivq_f32(x, y);
 }
-static inline vf vf_sqrt(vf x) {
-  return vsqrtq_f32(x);
-}
 static inline vf vf_fma(vf x, vf y, vf z) {
   return vfmaq_f32(z, x, y);
 }
