@@ -34,13 +34,17 @@ static const char *cache_type_word(int index) {
   return words[index];
 }
 
-program_model_choice program_choice = {.chunk = 64,
-                                       .budget = 512,
-                                       .window = 512,
-                                       .block = 512,
+program_model_choice program_choice = {.block = 512,
+                                       .attention = -1,
+                                       .chunk = -1,
+                                       .budget = -1,
                                        .schedule = -1,
                                        .keep = -1,
-                                       .keep_ratio = -1};
+                                       .keep_ratio = -1,
+                                       .metric = -1,
+                                       .routing = -1,
+                                       .window = -1,
+                                       .sinks = -1};
 
 const program_flag program_model_flags[] = {
     FLAG_HEADING("model"),
@@ -59,26 +63,29 @@ const program_flag program_model_flags[] = {
     FLAG_SWITCH("--no-mmap", "read the weights into memory instead of mapping the file",
                 &program_choice.no_mmap),
     FLAG_HEADING("attention"),
-    FLAG_CHOICE("--attn", "KIND", "of all layers", &program_choice.attention, attention_word),
-    FLAG_RANGE(INTEGER, "--budget", "N", "still: tokens attended to exactly (m)",
+    FLAG_CHOICE("--attn", "KIND", "of all layers, default full, or what the adapter says",
+                &program_choice.attention, attention_word),
+    FLAG_RANGE(INTEGER, "--budget", "N", "still: tokens attended to exactly (m), default 512",
                &program_choice.budget, 1, INT_MAX, NULL, NULL),
-    FLAG_RANGE(INTEGER, "--chunk", "N", "still: tokens of a chunk (C)", &program_choice.chunk, 1,
-               65536, NULL, NULL),
-    FLAG_CHOICE("--schedule", "HOW", "still: what sets the tokens kept of a chunk",
+    FLAG_RANGE(INTEGER, "--chunk", "N", "still: tokens of a chunk (C), default 64",
+               &program_choice.chunk, 1, 65536, NULL, NULL),
+    FLAG_CHOICE("--schedule", "HOW", "still: what sets the tokens kept of a chunk, default budget",
                 &program_choice.schedule, schedule_word),
     FLAG_RANGE(INTEGER, "--keep", "N", "still: that number itself (schedule fixed)",
                &program_choice.keep, 0, 65536, NULL, NULL),
     FLAG_RANGE(NUMBER, "--keep-ratio", "X", "still: as a part of the chunk (schedule ratio)",
                &program_choice.keep_ratio, 0, 1, NULL, NULL),
-    FLAG_CHOICE("--metric", "NAME", "still: what makes a token worth keeping",
+    FLAG_CHOICE("--metric", "NAME", "still: what makes a token worth keeping, default saliency",
                 &program_choice.metric, metric_word),
-    FLAG_CHOICE("--routing", "HOW", "still: one selection for each query head, or each group",
+    FLAG_CHOICE("--routing", "HOW",
+                "still: one selection for each query head, or group, default head",
                 &program_choice.routing, routing_word),
     FLAG_RANGE(LONG, "--routing-seed", "N", "still: of the metric random",
                &program_choice.routing_seed, 0, 9e15, NULL, NULL),
-    FLAG_RANGE(INTEGER, "--window", "N", "swa, lolcats, liger-gla: tokens of the window",
-               &program_choice.window, 1, INT_MAX, NULL, NULL),
-    FLAG_RANGE(INTEGER, "--sinks", "N", "swa: first tokens that stay visible",
+    FLAG_RANGE(INTEGER, "--window", "N",
+               "swa, lolcats, liger-gla: tokens of the window, default 512", &program_choice.window,
+               1, INT_MAX, NULL, NULL),
+    FLAG_RANGE(INTEGER, "--sinks", "N", "swa: first tokens that stay visible, default 0",
                &program_choice.sinks, 0, 65536, NULL, NULL),
     FLAG_TEXT("--layers", "KINDS", "kinds of single layers, e.g. \"0-3,7:full;4:swa\"",
               &program_choice.layers),
@@ -111,8 +118,9 @@ int program_model_check(void) {
                      schedule_word(choice->schedule));
     return PROGRAM_USAGE;
   }
-  if (choice->keep > choice->chunk) {
-    program_complain("--keep %d: allowed are 0 .. %d (--chunk)", choice->keep, choice->chunk);
+  int chunk = choice->chunk < 0 ? 64 : choice->chunk;
+  if (choice->keep > chunk) {
+    program_complain("--keep %d: allowed are 0 .. %d (--chunk)", choice->keep, chunk);
     return PROGRAM_USAGE;
   }
   limit_threads();
@@ -173,20 +181,28 @@ int program_model_open(still_model **model) {
   return status ? program_failure(NULL) : PROGRAM_DONE;
 }
 
+/* A flag that was given is meant, even where it says the default: an adapter's own value must not win. */
+static void take(int *field, int given, unsigned *own, unsigned bit) {
+  if (given < 0) return;
+  *field = given;
+  *own |= bit;
+}
+
 still_session_options program_session_options(void) {
   const program_model_choice *choice = &program_choice;
   still_session_options options = STILL_SESSION_OPTIONS_INIT;
-  options.attention = (still_attention_kind)choice->attention;
-  options.chunk = choice->chunk;
-  options.budget = choice->budget;
-  if (choice->schedule >= 0) options.schedule = (still_schedule)choice->schedule;
-  if (choice->keep >= 0) options.keep = choice->keep;
+  if (choice->attention >= 0) options.attention = (still_attention_kind)choice->attention;
+  options.adapter_kinds = choice->attention != STILL_ATTENTION_FULL; /* full by name is full */
+  take(&options.chunk, choice->chunk, &options.own, STILL_OWN_CHUNK);
+  take(&options.budget, choice->budget, &options.own, STILL_OWN_BUDGET);
+  take((int *)&options.schedule, choice->schedule, &options.own, STILL_OWN_SCHEDULE);
+  take(&options.keep, choice->keep, &options.own, STILL_OWN_SCHEDULE);
   if (choice->keep_ratio >= 0) options.keep_ratio = choice->keep_ratio;
-  options.metric = (still_metric)choice->metric;
-  options.routing = (still_routing)choice->routing;
+  take((int *)&options.metric, choice->metric, &options.own, STILL_OWN_METRIC);
+  take((int *)&options.routing, choice->routing, &options.own, STILL_OWN_ROUTING);
+  take(&options.window, choice->window, &options.own, STILL_OWN_WINDOW);
+  take(&options.sinks, choice->sinks, &options.own, STILL_OWN_WINDOW);
   options.routing_seed = (uint64_t)choice->routing_seed;
-  options.window = choice->window;
-  options.sinks = choice->sinks;
   options.layer_kinds = choice->layers;
   options.context = choice->context;
   options.cache_type = (still_dtype)choice->cache_type;

@@ -7,8 +7,7 @@
 
 #include <still/model.h>
 
-/* What the flags say. Fields at the library's default let an adapter's own value stand; keep, keep_ratio
- * and schedule are -1 while not given. */
+/* What the flags say. -1 = not given: the library's default, or what the adapter says. */
 typedef struct program_model_choice {
   const char *model, *device, *adapter, *layers;
   int threads, no_mmap, context, block;

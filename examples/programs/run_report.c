@@ -12,8 +12,12 @@ static double per_second(int64_t count, double seconds) {
   return seconds > 0 ? (double)count / seconds : 0;
 }
 
-static const char *attention_name(void) {
-  return still_attention_kind_name((still_attention_kind)program_choice.attention);
+static const char *attention_name(const run_state *run) {
+  still_model_info info;
+  still_model_get_info(run->model, &info);
+  if (program_choice.attention < 0 && info.has_adapter) return "adapter";
+  int kind = program_choice.attention < 0 ? STILL_ATTENTION_FULL : program_choice.attention;
+  return still_attention_kind_name((still_attention_kind)kind);
 }
 
 /* Why an answer that the model did not end itself ended. */
@@ -26,9 +30,9 @@ static void say_end(const run_state *run) {
   }
 }
 
-static void say_memory(const still_session_usage *usage) {
+static void say_memory(const run_state *run, const still_session_usage *usage) {
   fprintf(stderr, "%s attention: %lld tokens, of which %lld are attended to exactly",
-          attention_name(), (long long)usage->tokens, (long long)usage->softmax_tokens);
+          attention_name(run), (long long)usage->tokens, (long long)usage->softmax_tokens);
   if (usage->linear_tokens)
     fprintf(stderr, ", %lld are summed up", (long long)usage->linear_tokens);
   if (usage->forgotten_tokens)
@@ -57,7 +61,7 @@ void run_summary(const run_state *run) {
           (long long)run->prompt_tokens, run->prompt_seconds,
           per_second(run->prompt_tokens, run->prompt_seconds), (long long)run->answer_tokens,
           run->answer_seconds, per_second(run->answer_tokens, run->answer_seconds));
-  say_memory(&usage);
+  say_memory(run, &usage);
   if (arguments.perf) say_perf(run, &usage);
   fputs(program_colour("\033[0m"), stderr);
 }
@@ -91,7 +95,7 @@ void run_json(const run_state *run) {
   program_json json = program_json_begin(stdout);
   program_json_text(&json, "answer", run->answer.data ? run->answer.data : "", run->answer.bytes);
   program_json_string(&json, "end", run->end);
-  program_json_string(&json, "attention", attention_name());
+  program_json_string(&json, "attention", attention_name(run));
   json_speed(&json, run);
   json_memory(&json, &usage);
   program_json_integer(&json, "peak_resident_bytes", (int64_t)program_peak_resident());
@@ -116,14 +120,14 @@ int run_dry(const run_state *run, int64_t tokens) {
   int fits = !available || total <= available;
   if (arguments.json) {
     program_json json = program_json_begin(stdout);
-    program_json_string(&json, "attention", attention_name());
+    program_json_string(&json, "attention", attention_name(run));
     json_memory(&json, &usage);
     program_json_integer(&json, "total_bytes", (int64_t)total);
     program_json_integer(&json, "available_bytes", (int64_t)available);
     program_json_integer(&json, "fits", fits);
     program_json_end(&json);
   } else {
-    printf("%s attention with %lld tokens\n", attention_name(), (long long)usage.tokens);
+    printf("%s attention with %lld tokens\n", attention_name(run), (long long)usage.tokens);
     printf("  cache      %12llu bytes\n", (unsigned long long)usage.cache_bytes);
     printf("  work space %12llu bytes\n", (unsigned long long)usage.work_bytes);
     printf("  weights    %12llu bytes\n", (unsigned long long)usage.weight_bytes);

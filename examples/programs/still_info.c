@@ -79,7 +79,7 @@ static void print_info(const still_model_info *info, const still_tokenizer *toke
 static int print_memory(const still_model *model) {
   static const int lengths[] = {1024, 4096, 16384, 65536, 262144};
   int code = PROGRAM_DONE;
-  if (!program_choice.attention) program_choice.attention = STILL_ATTENTION_STILL;
+  if (program_choice.attention < 0) program_choice.attention = STILL_ATTENTION_STILL;
   const char *name = still_attention_kind_name((still_attention_kind)program_choice.attention);
   printf("\n%12s %14s %14s\n", "tokens", "full cache", name);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !code; i++) {
