@@ -14,8 +14,8 @@
 enum { MOST_LIST = 64 };
 
 static struct {
-  const char *runs, *tasks, *lengths, *haystack, *templates, *keys, *results, *text, *choices,
-      *plot;
+  const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
+      *choices, *plot;
   int samples, depths, resume, skip_long, stride, rows, items, examples;
   int quiet, verbose, version, help, list_tasks;
   int64_t seed;
@@ -37,6 +37,7 @@ static const program_flag evaluate_flags[] = {
               "text that prose tasks hide needles in; default: the model's own "
               "haystack.txt",
               &arguments.haystack),
+    FLAG_TEXT("--babi", "FOLDER", "bAbI's files, for the tasks babi1 .. babi5", &arguments.babi),
     FLAG_TEXT("--templates", "FILE",
               "wording; default: the model's own templates.json, else built in",
               &arguments.templates),
@@ -313,6 +314,7 @@ static int prepare_and_evaluate(int argc, char **argv) {
   options.seed = (uint64_t)arguments.seed;
   options.depths = arguments.depths;
   options.haystack = beside_model(arguments.haystack, "haystack.txt", haystack, sizeof haystack);
+  options.babi = arguments.babi;
   options.templates =
       beside_model(arguments.templates, "templates.json", templates, sizeof templates);
   options.keys = beside_model(arguments.keys, "keys.json", keys, sizeof keys);

@@ -53,7 +53,8 @@ typedef struct still_evaluation_run {
  *   tracking         a variable's value passed on through 4 others, in noise; asked for the 5 names
  *
  * and stories in prose, the question about the last state of things: qa1 (where is a person), qa2 (where is a
- * thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom).
+ * thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom). babi1 .. babi5 are the same with facts,
+ * questions and answers of bAbI's own files, spread over the prose as BABILong does it.
  */
 STILL_API const char *still_evaluation_task_name(size_t index); /* NULL after the last */
 
@@ -61,27 +62,28 @@ typedef struct still_evaluation_options {
   size_t size;
   const char *const *tasks;
   size_t task_count;
-  const int
-      *lengths; /* tokens of a sample, answer included. Samples have exactly that many, but for
-                         multikey_dense and multikey_uuid (as many needles as fit) */
+  /* Tokens of a sample, answer included. Samples have exactly that many, but for multikey_dense and multikey_uuid (as
+   * many needles as fit). */
+  const int *lengths;
   size_t length_count;
   int samples;   /* of each task and length, 1 .. 10^6, default 100 */
   uint64_t seed; /* default 7 */
-  int depths; /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from
-                 the beginning to the end, `samples` times (one-needle tasks alone) */
-  const char *haystack; /* text file, UTF-8; NULL: only tasks without prose */
-  const char
-      *templates; /* JSON with the wording, as templates.json of the model needle; NULL: the same,
-                            built in */
-  const char *
-      keys; /* JSON list of words for keys (or an object with the list "evaluation"); NULL: built in */
-  const char *
-      results; /* JSON lines: a head with command, settings and the models' hashes, then each sample.
-                          NULL: none */
-  int resume; /* 1: samples that `results` already has are not asked again; it must be of the same settings
-                 and models. 0: an existing file is replaced */
-  int skip_long; /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's
-                    budget is left out with a warning; 0 (default): an error that names it */
+  /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from the beginning to the end,
+   * `samples` times (one-needle tasks alone). */
+  int depths;
+  /* Files. NULL means: without prose, without bAbI, and the built-in wording and key words. */
+  const char *haystack;  /* text, UTF-8 */
+  const char *babi;      /* folder with bAbI's qa1_..._test.txt and so on */
+  const char *templates; /* JSON with the wording, as templates.json of the model needle */
+  const char *keys;      /* JSON list of words for keys, or an object with the list "evaluation" */
+  const char *results;   /* to be written: JSON lines, a head with command, settings and the models'
+                            hashes, then each sample; NULL: none */
+  /* 1: samples that `results` already has are not asked again; it must be of the same settings and models. 0
+   * (default): an existing file is replaced. */
+  int resume;
+  /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's budget is left out
+   * with a warning; 0 (default): an error that names it. */
+  int skip_long;
   const char *command;               /* for the head of results, NULL = none */
   still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
   void *progress_user;
@@ -89,8 +91,8 @@ typedef struct still_evaluation_options {
 
 #define STILL_EVALUATION_OPTIONS_INIT                                                              \
   {                                                                                                \
-    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, NULL, NULL, NULL, NULL, 0, 0,   \
-        NULL, NULL, NULL                                                                           \
+    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, NULL, NULL, NULL, NULL, NULL,   \
+        0, 0, NULL, NULL, NULL                                                                     \
   }
 
 /* ---- results ------------------------------------------------------------------------------------ */
@@ -134,10 +136,12 @@ STILL_API still_status still_evaluation_report_draw(const still_evaluation_repor
 
 typedef struct still_language_options {
   size_t size;
-  int length; /* tokens of a row, each after a begin-of-sequence token where the model wants one; 0 (default):
-                 the whole text in one row */
-  int stride; /* how far the next row begins after a row; what two rows have in common is scored once, in
-                 the first. 1 .. length; 0 (default): length */
+  /* Tokens of a row, each after a begin-of-sequence token where the model wants one; 0 (default): the whole text in
+   * one row. */
+  int length;
+  /* How far the next row begins after a row, 1 .. length; 0 (default): length. What two rows have in common is
+   * scored once, in the first. */
+  int stride;
   int rows;                          /* most rows; 0 (default): all that are complete */
   still_progress_callback *progress; /* tokens; not 0 stops: CANCELLED */
   void *progress_user;
@@ -173,8 +177,9 @@ STILL_API still_status still_evaluate_language(const still_evaluation_run *run,
 typedef struct still_choice_options {
   size_t size;
   int items; /* most items, the first of the file; 0 (default): all */
-  int examples; /* items of the file that are shown, answered, before each question; default 0. Examples are
-                   drawn by the seed and are never the item itself */
+  /* Items of the file that are shown, answered, before each question; default 0. They are drawn by the seed and are
+   * never the item itself. */
+  int examples;
   uint64_t seed;                     /* default 7 */
   still_progress_callback *progress; /* items; not 0 stops: CANCELLED */
   void *progress_user;

@@ -23,6 +23,7 @@ typedef struct evaluation {
   const still_evaluation_run *runs;
   size_t run_count;
   still_wording wording;
+  still_babi babi[5];
   char *haystack;
   size_t haystack_bytes;
   still_results results;
@@ -44,10 +45,13 @@ static still_status check_tasks(const still_evaluation_options *o) {
       return still_fail(STILL_ERROR_ARGUMENT,
                         "task '%.60s' is unknown; known are sniah1 .. sniah3, multikey, "
                         "multikey_noise, multikey_dense, multikey_uuid, multivalue, multiquery, "
-                        "tracking, qa1 .. qa5",
+                        "tracking, qa1 .. qa5, babi1 .. babi5",
                         o->tasks[i]);
     if (task->prose && !o->haystack)
       return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack", task->name);
+    if (task->babi && !o->babi)
+      return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs the folder of bAbI's files",
+                        task->name);
     if (o->depths && !task->depths)
       return still_fail(STILL_ERROR_ARGUMENT,
                         "task '%s' has no grid of depths: its needles are several", task->name);
@@ -84,6 +88,7 @@ static still_status make_material(const evaluation *e, const still_model *model,
   memset(material, 0, sizeof *material);
   material->tokenizer = still_model_tokenizer(model);
   material->wording = &e->wording;
+  material->babi = e->babi;
   for (size_t i = 0; i < noise->count && !status; i++)
     status = still_passage_add(&material->noise, material->tokenizer, noise->items[i],
                                strlen(noise->items[i]));
@@ -350,6 +355,11 @@ static still_status open_all(evaluation *e) {
   STILL_TRY(still_wording_open(&e->wording, o->templates, o->keys));
   if (o->haystack)
     STILL_TRY(still_read_text(o->haystack, HAYSTACK_LIMIT, &e->haystack, &e->haystack_bytes));
+  for (size_t i = 0; i < o->task_count; i++) {
+    const still_task *task = still_task_find(o->tasks[i]);
+    still_babi *babi = &e->babi[task->babi ? task->variant - 1 : 0];
+    if (task->babi && !babi->text) STILL_TRY(still_babi_open(babi, o->babi, task->variant));
+  }
   describe(e, settings, sizeof settings);
   STILL_TRY(create_report(e));
   return still_results_open(&e->results, o, e->runs, e->run_count, settings);
@@ -365,6 +375,7 @@ still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
   if (!status) status = evaluate_all(&e);
   still_results_close(&e.results);
   still_wording_close(&e.wording);
+  for (int i = 0; i < 5; i++) still_babi_free(&e.babi[i]);
   still_free(e.haystack);
   if (status)
     still_evaluation_report_destroy(e.report);

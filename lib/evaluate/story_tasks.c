@@ -266,20 +266,21 @@ static still_status tell(story *s, int type) {
   return still_fail(STILL_ERROR_ARGUMENT, "qa%d: the templates give no question", type);
 }
 
-static still_status write_story(story *s, still_task_order *order, const char *name,
+/* A prompt that ends with one of the questions about the facts. */
+static still_status write_facts(still_task_order *order, const char *name, char *const *facts,
+                                size_t fact_count, const char *asked, const char *told,
                                 still_sample *sample) {
-  const size_t chosen = (size_t)below(s, (int)s->question_count);
+  const still_wording *w = order->material->wording;
   char *question, *answer = NULL;
-  STILL_TRY(
-      still_fill_in(&question, s->w->world_question, FIELDS({"question", s->questions[chosen]})));
-  still_status status = still_fill_in(&answer, " {answer}", FIELDS({"answer", s->answers[chosen]}));
-  const still_prompt prompt = {.intro = s->w->world_intro,
+  STILL_TRY(still_fill_in(&question, w->world_question, FIELDS({"question", asked})));
+  still_status status = still_fill_in(&answer, " {answer}", FIELDS({"answer", told}));
+  const still_prompt prompt = {.intro = w->world_intro,
                                .question = question,
                                .answer = answer,
                                .haystack = &order->material->prose,
-                               .facts = s->facts,
-                               .fact_count = s->fact_count,
-                               .asked = s->fact_count - 1};
+                               .facts = facts,
+                               .fact_count = fact_count,
+                               .asked = fact_count - 1};
   if (!status) status = still_prompt_write(order, &prompt, name, sample);
   still_free(question);
   still_free(answer);
@@ -295,7 +296,20 @@ still_status still_make_story(const still_task *task, still_task_order *order,
                       "%s: the templates need 3 people and places, 2 directions, a thing",
                       task->name);
   still_status status = tell(&s, task->variant);
-  if (!status) status = write_story(&s, order, task->name, sample);
+  if (!status) {
+    const size_t chosen = (size_t)below(&s, (int)s.question_count);
+    status = write_facts(order, task->name, s.facts, s.fact_count, s.questions[chosen],
+                         s.answers[chosen], sample);
+  }
   forget(&s);
   return status;
+}
+
+still_status still_make_babi(const still_task *task, still_task_order *order,
+                             still_sample *sample) {
+  const still_babi *babi = &order->material->babi[task->variant - 1];
+  const still_babi_question *q =
+      &babi->questions[still_random_below(&order->random, babi->question_count)];
+  return write_facts(order, task->name, babi->facts + q->first, q->end - q->first, q->question,
+                     q->answer, sample);
 }

@@ -4,6 +4,7 @@
 #define STILL_EVALUATE_TASKS_H
 
 #include "base/random.h"
+#include "evaluate/babi.h"
 #include "evaluate/passage.h"
 #include "evaluate/wording.h"
 
@@ -27,6 +28,7 @@ typedef struct still_task_material {
   const still_wording *wording;
   still_passage prose; /* count 0: none */
   still_passage noise;
+  const still_babi *babi; /* of qa1 .. qa5; NULL: none */
 } still_task_material;
 
 /* One sample to make. */
@@ -41,6 +43,7 @@ typedef struct still_task {
   const char *name;
   bool prose;  /* needs a text */
   bool depths; /* has one needle, which can stand anywhere */
+  bool babi;   /* needs bAbI's files */
   /* Fills an empty sample. ARGUMENT: the length is too short, with what is needed. */
   still_status (*make)(const struct still_task *task, still_task_order *order,
                        still_sample *sample);
@@ -74,6 +77,7 @@ still_status still_make_needles(const still_task *task, still_task_order *order,
                                 still_sample *sample);
 still_status still_make_tracking(const still_task *task, still_task_order *order,
                                  still_sample *sample);
+still_status still_make_babi(const still_task *task, still_task_order *order, still_sample *sample);
 still_status still_make_story(const still_task *task, still_task_order *order,
                               still_sample *sample);
 

@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# check_evaluate.sh STILL_EVALUATE: runs the program as a user does and looks at stdout, stderr and the exit status.
+set -u
+program=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect STATUS FILE TEXT FLAGS...: FILE (out or err) holds TEXT afterwards.
+expect() {
+  status=$1 file=$2 text=$3
+  shift 3
+  "$program" -t 1 "$@" >"$work/out" 2>"$work/err"
+  got=$?
+  if [ $got != "$status" ] || ! grep -qF -e "$text" "$work/$file"; then
+    failed=1
+    printf 'FAILED: %s: status %s for %s, %s without "%s"\n' "$*" "$got" "$status" "$file" "$text"
+    head -c 600 "$work/out" "$work/err"
+  fi
+}
+
+expect 0 out "usage: still-evaluate" -h
+expect 0 out "multikey_dense" --list-tasks
+expect 2 err "unknown flag" --nonsense
+expect 2 err "task 'niah9' is unknown" --tasks niah9
+expect 2 err "--lengths: 'x' is no number" --lengths x
+expect 2 err "a number is out of range" --runs still:0
+expect 2 err "known are +metric=, +routing=" --runs still:64+colour=red
+expect 2 err "the smallest that works is" --runs still:64 --lengths 1024
+expect 2 err "the length is 50" --lengths 50
+expect 1 err "nowhere" -m /nowhere
+expect 1 err "/nowhere: cannot be read" --text /nowhere
+cat >"$work/q.jsonl" <<'Q'
+{"question": "x", "choices": ["a", "b"], "answer": 0}
+{"question": "x"}
+Q
+expect 1 err "q.jsonl, line 2" --choices "$work/q.jsonl"
+
+# What full attention finds, a window that does not reach the needle does not.
+flags="--tasks sniah1 --lengths 320 -n 2 --depths 2"
+expect 0 out "| swa:64 | 50.0 (15-85) |" --runs full,swa:64 $flags -o "$work/r.jsonl" --plot "$work/p.svg"
+grep -qF "| full | 100.0 (51-100) |" "$work/out" || { failed=1; echo "FAILED: full attention"; }
+[ "$(grep -c '"task": "sniah1"' "$work/r.jsonl")" = 8 ] || { failed=1; echo "FAILED: 8 samples in the results"; }
+grep -q '"command": ".*--runs full,swa:64' "$work/r.jsonl" || { failed=1; echo "FAILED: no command in the head"; }
+grep -q "</svg>" "$work/p.svg" || { failed=1; echo "FAILED: no picture"; }
+expect 0 out "| swa:64 | 50.0 (15-85) |" --runs full,swa:64 $flags -o "$work/r.jsonl" --resume
+[ "$(grep -c '"task": "sniah1"' "$work/r.jsonl")" = 8 ] || { failed=1; echo "FAILED: resumed samples were asked again"; }
+expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.jsonl" --resume
+
+printf 'It rained for a day and a night, and then the sun came out again over the wet hills. %.0s' 1 2 3 >"$work/text"
+expect 0 out "| swa:64 |" --runs full,swa:64 --text "$work/text" --lengths 40
+head -n 1 "$work/q.jsonl" >"$work/one.jsonl"
+expect 0 out "| full | 1 |" --choices "$work/one.jsonl"
+exit $failed
