@@ -14,6 +14,8 @@ layout(set = 0, binding = 3) writeonly buffer b3 { vec4 linear[]; };  // (H, D),
 layout(set = 0, binding = 3) writeonly buffer b3_floats { float linear_floats[]; };
 
 const uint LANES = STILL_GROUP / D4;
+const uint WIDTH = (D4 + STILL_DECODE_LINEAR - 1) / STILL_DECODE_LINEAR;  // columns of a group, in vec4
+const uint SHARES = STILL_GROUP / WIDTH;
 shared vec4 query[D4];
 shared vec4 u[D4];
 shared float phi[F];
@@ -67,17 +69,17 @@ void main() {
     phi[D + d] = max(exp(-x - most_b) / sum_b, TINY);
   }
   barrier();
-  uint first = head * (F * D4 + F4), width = (D4 + gl_NumWorkGroups.x - 1) / gl_NumWorkGroups.x;
-  uint column = gl_WorkGroupID.x * width + tid % width, lane = tid / width, count = STILL_GROUP / width;
+  uint first = head * (F * D4 + F4);
+  uint column = gl_WorkGroupID.x * WIDTH + tid % WIDTH, lane = tid / WIDTH;
   vec4 sum = vec4(0);
-  if (lane < count && column < D4)
-    for (uint f = lane; f < F; f += count) sum += phi[f] * state[first + f * D4 + column];
+  if (lane < SHARES && column < D4)
+    for (uint f = lane; f < F; f += SHARES) sum += phi[f] * state[first + f * D4 + column];
   lanes[tid] = sum;
   float weight = 0;
   for (uint f = tid; f < F; f += STILL_GROUP) weight += phi[f] * state_floats[4 * (first + F * D4) + f];
   weight = group_sum(tid, weight);
   if (lane == 0 && column < D4) {
-    for (uint l = 1; l < count; l++) sum += lanes[l * width + tid % width];
+    for (uint l = 1; l < SHARES; l++) sum += lanes[l * WIDTH + tid % WIDTH];
     linear[head * D4 + column] = sum;
   }
   if (tid == 0 && gl_WorkGroupID.x == 0) linear_floats[4 * push.heads * D4 + head] = weight;

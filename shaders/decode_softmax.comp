@@ -109,7 +109,12 @@ void main() {
     total = total * rescale + group_sum(tid, own_total);
     sum *= rescale;
     if (lane < LANES)
-      for (uint i = lane; i < n; i += LANES) sum += s[i] * value(row0 + i, column);
+      for (uint i = lane; i < n; i += 4 * LANES) {  // four loads on their way at a time
+        vec4 rows[4];
+        for (uint k = 0; k < 4; k++) rows[k] = value(row0 + min(i + k * LANES, n - 1), column);
+        for (uint k = 0; k < 4; k++)
+          if (i + k * LANES < n) sum += s[i + k * LANES] * rows[k];
+      }
     barrier();
   }
   lanes[tid] = sum;

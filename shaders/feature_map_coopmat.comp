@@ -14,7 +14,7 @@ layout(set = 0, binding = 3) readonly buffer b3 { float mask[]; };       // (R, 
 layout(set = 0, binding = 4) writeonly buffer b4 { float16_t phi[]; };   // (H, rows, 2 D)
 
 const uint U_ROW = DIM + 4, COLUMNS = DIM / 64;  // tiles of 16 columns of a subgroup: DIM / 4 / 16
-shared float16_t x_rows[32 * KEY_ROW];
+shared f16vec4 x_rows[32 * KEY_ROW / 4];
 shared float u[32 * U_ROW];
 shared float part[2 * STILL_GROUP];
 
@@ -45,24 +45,24 @@ void main() {
       x = KEYS == 1 ? vec4(work_k[(kv * push.rows + first + i_row) * (DIM / 4) + c])
                     : q[((push.row0 + i_row) * push.heads + head) * (DIM / 4) + c];
     norm += dot(x, x);
-    for (uint e = 0; e < 4; e++) x_rows[row * KEY_ROW + 4 * c + e] = float16_t(x[e]);
+    x_rows[row * (KEY_ROW / 4) + c] = f16vec4(x);
   }
   barrier();
   if (gl_SubgroupID < 4)
-    for (uint j = 0; j < COLUMNS; j++) {
+    [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
       uint column = (gl_SubgroupID * COLUMNS + j) * 16;
       MATRIX_SUM s[2];
-      for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
-      for (uint k = 0; k < DIM / 16; k++) {
+      [[unroll]] for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
+      [[unroll]] for (uint k = 0; k < DIM / 16; k++) {
         MATRIX_B b;
         coopMatLoad(b, map, (head * DIM + 16 * k) * DIM + column, DIM, ROW_MAJOR);
-        for (uint i = 0; i < 2; i++) {
+        [[unroll]] for (uint i = 0; i < 2; i++) {
           MATRIX_A a;
-          coopMatLoad(a, x_rows, 16 * i * KEY_ROW + 16 * k, KEY_ROW, ROW_MAJOR);
+          coopMatLoad(a, x_rows, (16 * i * KEY_ROW + 16 * k) / 4, KEY_ROW / 4, ROW_MAJOR);
           s[i] = coopMatMulAdd(a, b, s[i]);
         }
       }
-      for (uint i = 0; i < 2; i++) coopMatStore(s[i], u, 16 * i * U_ROW + column, U_ROW, ROW_MAJOR);
+      [[unroll]] for (uint i = 0; i < 2; i++) coopMatStore(s[i], u, 16 * i * U_ROW + column, U_ROW, ROW_MAJOR);
     }
   barrier();
   for (uint d = lane; d < DIM; d += 4) squares += u[row * U_ROW + d] * u[row * U_ROW + d];

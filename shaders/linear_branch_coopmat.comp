@@ -20,19 +20,19 @@ void main() {
   uint wr = gl_SubgroupID / 2, wc = gl_SubgroupID % 2;
   if (gl_SubgroupID < 4) {
     MATRIX_SUM s[2][COLUMNS];
-    for (uint i = 0; i < 2; i++)
-      for (uint j = 0; j < COLUMNS; j++) s[i][j] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint j = 0; j < COLUMNS; j++) s[i][j] = MATRIX_SUM(0.0);
     for (uint f = 0; f < F; f += 16) {
       MATRIX_A a[2];
-      for (uint i = 0; i < 2; i++) coopMatLoad(a[i], phi, (row0 + 32 * wr + 16 * i) * F + f, F, ROW_MAJOR);
-      for (uint j = 0; j < COLUMNS; j++) {
+      [[unroll]] for (uint i = 0; i < 2; i++) coopMatLoad(a[i], phi, (row0 + 32 * wr + 16 * i) * F + f, F, ROW_MAJOR);
+      [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
         MATRIX_B b;
         coopMatLoad(b, states, state + f * DIM + (wc * COLUMNS + j) * 16, DIM, ROW_MAJOR);
-        for (uint i = 0; i < 2; i++) s[i][j] = coopMatMulAdd(a[i], b, s[i][j]);
+        [[unroll]] for (uint i = 0; i < 2; i++) s[i][j] = coopMatMulAdd(a[i], b, s[i][j]);
       }
     }
-    for (uint i = 0; i < 2; i++)
-      for (uint j = 0; j < COLUMNS; j++) {
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
         s[i][j] *= 1.0 / STILL_STATE_SCALE;
         coopMatStore(s[i][j], linear, (row0 + 32 * wr + 16 * i) * DIM + (wc * COLUMNS + j) * 16, DIM, ROW_MAJOR);
       }

@@ -11,15 +11,15 @@ void main() {
   MATRIX_A a[2];
   MATRIX_B b[4];
   MATRIX_SUM s[2][4];
-  for (uint i = 0; i < 2; i++) coopMatLoad(a[i], values, 256 * i, 16, ROW_MAJOR);
-  for (uint j = 0; j < 4; j++) coopMatLoad(b[j], values, 256 * j, 16, ROW_MAJOR);
-  for (uint i = 0; i < 2; i++)
-    for (uint j = 0; j < 4; j++) s[i][j] = MATRIX_SUM(0.0);
+  [[unroll]] for (uint i = 0; i < 2; i++) coopMatLoad(a[i], values, 256 * i, 16, ROW_MAJOR);
+  [[unroll]] for (uint j = 0; j < 4; j++) coopMatLoad(b[j], values, 256 * j, 16, ROW_MAJOR);
+  [[unroll]] for (uint i = 0; i < 2; i++)
+    [[unroll]] for (uint j = 0; j < 4; j++) s[i][j] = MATRIX_SUM(0.0);
   for (uint round = 0; round < push.n; round++)
-    for (uint i = 0; i < 2; i++)
-      for (uint j = 0; j < 4; j++) s[i][j] = coopMatMulAdd(a[i], b[j], s[i][j]);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint j = 0; j < 4; j++) s[i][j] = coopMatMulAdd(a[i], b[j], s[i][j]);
   MATRIX_SUM all = MATRIX_SUM(0.0);
-  for (uint i = 0; i < 2; i++)
-    for (uint j = 0; j < 4; j++) all += s[i][j];
+  [[unroll]] for (uint i = 0; i < 2; i++)
+    [[unroll]] for (uint j = 0; j < 4; j++) all += s[i][j];
   if (gl_WorkGroupID.x == 0) coopMatStore(all, result, 0, 16, ROW_MAJOR);
 }

@@ -10,7 +10,7 @@ layout(set = 0, binding = 0) readonly buffer b0 { vec4 q[]; };         // (n, H 
 layout(set = 0, binding = 1) readonly buffer b1 { uvec4 work_k[]; };   // (G, rows, D)
 layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, rows)
 
-shared float16_t keys[64 * KEY_ROW];
+shared f16vec4 keys[64 * KEY_ROW / 4];
 shared float logits[64 * LOGIT_ROW];
 shared float part_max[STILL_GROUP], part_sum[STILL_GROUP];
 
@@ -22,39 +22,36 @@ void main() {
   for (uint i = tid; i < 64 * DIM / 4; i += STILL_GROUP) {
     uint r = i / (DIM / 4), c = i % (DIM / 4), t = t0 + r;
     vec4 x = t < end ? push.scale * q[((push.row0 + t - push.start) * push.heads + head) * (DIM / 4) + c] : vec4(0);
-    for (uint e = 0; e < 4; e++) keys[r * KEY_ROW + 4 * c + e] = float16_t(x[e]);
+    keys[r * (KEY_ROW / 4) + c] = f16vec4(x);
   }
   barrier();
   MATRIX_A query[2][DIM / 16];
   if (multiplies)
-    for (uint i = 0; i < 2; i++)
-      for (uint k = 0; k < DIM / 16; k++)
-        coopMatLoad(query[i][k], keys, (32 * wr + 16 * i) * KEY_ROW + 16 * k, KEY_ROW, ROW_MAJOR);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint k = 0; k < DIM / 16; k++)
+        coopMatLoad(query[i][k], keys, ((32 * wr + 16 * i) * KEY_ROW + 16 * k) / 4, KEY_ROW / 4, ROW_MAJOR);
   barrier();
-  uint row = tid / 2, half_ = tid % 2, t = t0 + row;
+  uint row = tid % 64, half_ = tid / 64, t = t0 + row;
   float rest = MINUS_INFINITY, own = 0, sum = 0;
   for (uint tile = t0 < 64 ? 1 : 0; tile < 2; tile++) {  // the chunk before, this chunk
     uint first = t0 + 64 * tile - 64;
     for (uint i = tid; i < 64 * DIM8; i += STILL_GROUP) {
       uint r = i / DIM8, c = i % DIM8;
       uvec4 x = first + r < end ? work_k[(kv * push.rows + first + r - push.base) * DIM8 + c] : uvec4(0);
-      for (uint e = 0; e < 4; e++) {
-        f16vec2 pair = unpackFloat2x16(x[e]);
-        keys[r * KEY_ROW + 8 * c + 2 * e] = pair.x;
-        keys[r * KEY_ROW + 8 * c + 2 * e + 1] = pair.y;
-      }
+      keys[r * (KEY_ROW / 4) + 2 * c] = f16vec4(unpackFloat2x16(x.x), unpackFloat2x16(x.y));
+      keys[r * (KEY_ROW / 4) + 2 * c + 1] = f16vec4(unpackFloat2x16(x.z), unpackFloat2x16(x.w));
     }
     barrier();
     if (multiplies)
-      for (uint j = 0; j < 2; j++) {
+      [[unroll]] for (uint j = 0; j < 2; j++) {
         MATRIX_SUM s[2];
-        for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
-        for (uint k = 0; k < DIM / 16; k++) {
+        [[unroll]] for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
+        [[unroll]] for (uint k = 0; k < DIM / 16; k++) {
           MATRIX_B b;
-          coopMatLoad(b, keys, (32 * wc + 16 * j) * KEY_ROW + 16 * k, KEY_ROW, COLUMN_MAJOR);
-          for (uint i = 0; i < 2; i++) s[i] = coopMatMulAdd(query[i][k], b, s[i]);
+          coopMatLoad(b, keys, ((32 * wc + 16 * j) * KEY_ROW + 16 * k) / 4, KEY_ROW / 4, COLUMN_MAJOR);
+          [[unroll]] for (uint i = 0; i < 2; i++) s[i] = coopMatMulAdd(query[i][k], b, s[i]);
         }
-        for (uint i = 0; i < 2; i++)
+        [[unroll]] for (uint i = 0; i < 2; i++)
           coopMatStore(s[i], logits, (32 * wr + 16 * i) * LOGIT_ROW + 32 * wc + 16 * j, LOGIT_ROW, ROW_MAJOR);
       }
     barrier();
@@ -74,8 +71,8 @@ void main() {
   part_sum[tid] = sum;
   barrier();
   if (half_ != 0 || t >= end) return;
-  float other = part_max[tid + 1], most = max(own, max(rest, other));
-  float others = (sum > 0 ? sum * exp(rest - most) : 0.0) + (part_sum[tid + 1] > 0 ? part_sum[tid + 1] * exp(other - most) : 0.0);
+  float other = part_max[tid + 64], most = max(own, max(rest, other));
+  float others = (sum > 0 ? sum * exp(rest - most) : 0.0) + (part_sum[tid + 64] > 0 ? part_sum[tid + 64] * exp(other - most) : 0.0);
   float self = exp(own - most), total = self + others, p = self / total, q_ = others / total;
   float score = p * log((p + EPSILON) / EPSILON) + (q_ > 0 ? q_ * log(q_) : 0.0);
   scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? own : score;

@@ -24,9 +24,9 @@ const uint P_ROW = 72;  // halves of a row of weights
 const uint STAGED = 64 * DIM8 / STILL_GROUP;  // uvec4 of a tile of keys that an invocation moves
 const uint COLUMNS = DIM / 32;                // tiles of 16 output columns of a subgroup
 shared f16vec4 tile[64 * KEY_ROW / 4];        // keys, then values
-shared float logits[64 * LOGIT_ROW];          // logits, then rescaling factors, then results
-shared float16_t weights[64 * P_ROW];
-shared float row_max[64], row_reference[64], row_total[64], row_factor[64];
+shared vec4 logits[64 * LOGIT_ROW / 4];       // logits, then rescaling factors, then results
+shared f16vec4 weights[64 * P_ROW / 4];
+shared float row_max[64], row_reference[64], row_total[64];
 shared float part[STILL_GROUP];
 shared uint rescale;
 
@@ -35,7 +35,7 @@ uvec4 staged[STAGED];
 // A tile of keys or values on its way: key i of the range lies in row first + i - from.
 #define FETCH(name, rows)                                                          \
   void name(uint tid, uint first, uint key0, uint from, uint end) {                \
-    for (uint i = 0; i < STAGED; i++) {                                            \
+    [[unroll]] for (uint i = 0; i < STAGED; i++) {                                            \
       uint at = tid + i * STILL_GROUP, key = key0 + at / DIM8;                     \
       bool inside = key >= from && key < end;                                      \
       staged[i] = inside ? rows[(first + key - from) * DIM8 + at % DIM8] : uvec4(0); \
@@ -47,7 +47,7 @@ FETCH(fetch_near_k, work_k)
 FETCH(fetch_near_v, work_v)
 
 void put_staged(uint tid) {
-  for (uint i = 0; i < STAGED; i++) {
+  [[unroll]] for (uint i = 0; i < STAGED; i++) {
     uint at = tid + i * STILL_GROUP, to = (at / DIM8 * KEY_ROW + at % DIM8 * 8) / 4;
     tile[to] = f16vec4(unpackFloat2x16(staged[i].x), unpackFloat2x16(staged[i].y));
     tile[to + 1] = f16vec4(unpackFloat2x16(staged[i].z), unpackFloat2x16(staged[i].w));
@@ -60,70 +60,74 @@ bool multiplies;
 uint wr, wc;
 
 void multiply_keys() {
-  for (uint j = 0; j < 2; j++) {
+  [[unroll]] for (uint j = 0; j < 2; j++) {
     MATRIX_SUM s[2];
-    for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
-    for (uint k = 0; k < DIM / 16; k++) {
+    [[unroll]] for (uint i = 0; i < 2; i++) s[i] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint k = 0; k < DIM / 16; k++) {
       MATRIX_B b;
       coopMatLoad(b, tile, ((32 * wc + 16 * j) * KEY_ROW + 16 * k) / 4, KEY_ROW / 4, COLUMN_MAJOR);
-      for (uint i = 0; i < 2; i++) s[i] = coopMatMulAdd(query[i][k], b, s[i]);
+      [[unroll]] for (uint i = 0; i < 2; i++) s[i] = coopMatMulAdd(query[i][k], b, s[i]);
     }
-    for (uint i = 0; i < 2; i++)
-      coopMatStore(s[i], logits, (32 * wr + 16 * i) * LOGIT_ROW + 32 * wc + 16 * j, LOGIT_ROW, ROW_MAJOR);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      coopMatStore(s[i], logits, ((32 * wr + 16 * i) * LOGIT_ROW + 32 * wc + 16 * j) / 4, LOGIT_ROW / 4, ROW_MAJOR);
   }
 }
 
 void multiply_values() {
-  for (uint k = 0; k < 4; k++) {
+  [[unroll]] for (uint k = 0; k < 4; k++) {
     MATRIX_A p[2];
-    for (uint i = 0; i < 2; i++)
-      coopMatLoad(p[i], weights, (32 * wr + 16 * i) * P_ROW + 16 * k, P_ROW, ROW_MAJOR);
-    for (uint j = 0; j < COLUMNS; j++) {
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      coopMatLoad(p[i], weights, ((32 * wr + 16 * i) * P_ROW + 16 * k) / 4, P_ROW / 4, ROW_MAJOR);
+    [[unroll]] for (uint j = 0; j < COLUMNS; j++) {
       MATRIX_B b;
       coopMatLoad(b, tile, (16 * k * KEY_ROW + (wc * COLUMNS + j) * 16) / 4, KEY_ROW / 4, ROW_MAJOR);
-      for (uint i = 0; i < 2; i++) acc[i][j] = coopMatMulAdd(p[i], b, acc[i][j]);
+      [[unroll]] for (uint i = 0; i < 2; i++) acc[i][j] = coopMatMulAdd(p[i], b, acc[i][j]);
     }
   }
 }
 
-// Logits of keys begin .. end-1 of the row's tile become weights. Two invocations share a row.
+// Logits of keys begin .. end-1 of the row's tile become weights. Two invocations share a row, half of the keys each.
 void weigh(uint tid, uint begin, uint end) {
-  uint row = tid / 2, first = tid % 2 * 32;
-  uint from = clamp(begin, first, first + 32), to = clamp(end, first, first + 32);
+  uint row = tid % 64, first4 = tid / 64 * 8;
   float most = MINUS_INFINITY;
-  for (uint j = from; j < to; j++) most = max(most, logits[row * LOGIT_ROW + j]);
+  vec4 x[8];
+  [[unroll]] for (uint j = 0; j < 8; j++) {
+    uvec4 key = 4 * (first4 + j) + uvec4(0, 1, 2, 3);
+    x[j] = mix(vec4(MINUS_INFINITY), logits[row * (LOGIT_ROW / 4) + first4 + j],
+               lessThan(key - begin, uvec4(end - begin)));  // begin <= key < end, unsigned
+    most = max(most, max(max(x[j].x, x[j].y), max(x[j].z, x[j].w)));
+  }
   part[tid] = most;
   if (tid == 0) rescale = 0;
   barrier();
-  most = max(row_max[row], max(part[tid], part[tid ^ 1]));
+  most = max(row_max[row], max(part[tid], part[tid ^ 64]));
   float before = row_reference[row];
   bool moves = most > before + LAG || (before == MINUS_INFINITY && most > before);
-  float reference = moves ? most : before, factor = moves ? (before == MINUS_INFINITY ? 0.0 : exp(before - most)) : 1.0;
+  float reference = moves ? most : before;
+  float factor = !moves ? 1.0 : before == MINUS_INFINITY ? 0.0 : exp(before - most);
   if (moves) rescale = 1;
   float sum = 0;
-  for (uint j = first; j < first + 32; j++) {
-    float weight = j >= from && j < to ? exp(logits[row * LOGIT_ROW + j] - reference) : 0.0;
-    sum += weight;
-    weights[row * P_ROW + j] = float16_t(weight);
+  [[unroll]] for (uint j = 0; j < 8; j++) {
+    vec4 weight = mix(vec4(0), exp(x[j] - reference), greaterThan(x[j], vec4(MINUS_INFINITY)));
+    sum += weight.x + weight.y + weight.z + weight.w;
+    weights[row * (P_ROW / 4) + first4 + j] = f16vec4(weight);
   }
   barrier();
   part[tid] = sum;
   barrier();
-  if (tid % 2 == 0) {
+  if (tid < 64) {
     row_max[row] = most;
     row_reference[row] = reference;
-    row_total[row] = row_total[row] * factor + sum + part[tid + 1];
-    row_factor[row] = factor;
+    row_total[row] = row_total[row] * factor + sum + part[tid + 64];
   }
-  barrier();
-  if (rescale != 0) {
-    for (uint j = tid % 2 * 8; j < tid % 2 * 8 + 8; j++) logits[row * LOGIT_ROW + j] = row_factor[row];
+  if (rescale != 0) {  // the same for all: nobody writes it after the barrier above
+    for (uint j = 0; j < 2; j++) logits[row * (LOGIT_ROW / 4) + 2 * (tid / 64) + j] = vec4(factor);
     barrier();
     if (multiplies)
-      for (uint i = 0; i < 2; i++) {
+      [[unroll]] for (uint i = 0; i < 2; i++) {
         MATRIX_SUM factors;
-        coopMatLoad(factors, logits, (32 * wr + 16 * i) * LOGIT_ROW, LOGIT_ROW, ROW_MAJOR);
-        for (uint j = 0; j < COLUMNS; j++) acc[i][j] *= factors;
+        coopMatLoad(factors, logits, (32 * wr + 16 * i) * LOGIT_ROW / 4, LOGIT_ROW / 4, ROW_MAJOR);
+        [[unroll]] for (uint j = 0; j < COLUMNS; j++) acc[i][j] *= factors;
       }
   }
 }
@@ -143,11 +147,11 @@ void load_queries(uint tid, uint head, uint t0) {
   }
   barrier();
   if (multiplies) {
-    for (uint i = 0; i < 2; i++)
-      for (uint k = 0; k < DIM / 16; k++)
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint k = 0; k < DIM / 16; k++)
         coopMatLoad(query[i][k], tile, ((32 * wr + 16 * i) * KEY_ROW + 16 * k) / 4, KEY_ROW / 4, ROW_MAJOR);
-    for (uint i = 0; i < 2; i++)
-      for (uint j = 0; j < COLUMNS; j++) acc[i][j] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < 2; i++)
+      [[unroll]] for (uint j = 0; j < COLUMNS; j++) acc[i][j] = MATRIX_SUM(0.0);
   }
   barrier();
 }
@@ -155,20 +159,19 @@ void load_queries(uint tid, uint head, uint t0) {
 // Half of the columns at a time through shared memory: columns j of each subgroup's COLUMNS tiles.
 void merge(uint tid, uint head, uint t0) {
   bool hybrid = (push.flags & STILL_FLAG_LINEAR) != 0;
-  for (uint part_ = 0; part_ < COLUMNS / 2; part_++) {
+  [[unroll]] for (uint part_ = 0; part_ < COLUMNS / 2; part_++) {
     barrier();
     if (multiplies)
-      for (uint i = 0; i < 2; i++)
-        for (uint j = 0; j < 2; j++)
-          coopMatStore(acc[i][2 * part_ + j], logits, (32 * wr + 16 * i) * LOGIT_ROW + 32 * wc + 16 * j, LOGIT_ROW, ROW_MAJOR);
+      [[unroll]] for (uint i = 0; i < 2; i++)
+        [[unroll]] for (uint j = 0; j < 2; j++)
+          coopMatStore(acc[i][2 * part_ + j], logits, ((32 * wr + 16 * i) * LOGIT_ROW + 32 * wc + 16 * j) / 4, LOGIT_ROW / 4, ROW_MAJOR);
     barrier();
     for (uint i = tid; i < 64 * 16; i += STILL_GROUP) {
       uint r = i / 16, c = i % 16, t = t0 + r;  // c: vec4 of the 64 columns, half of them of each subgroup
       if (t < push.start || t >= push.start + push.count) continue;
       uint column = ((c / 8) * COLUMNS + 2 * part_) * 4 + c % 8;
       float correct = exp(row_reference[r] - row_max[r]), total = row_total[r] * correct;
-      vec4 y = correct * vec4(logits[r * LOGIT_ROW + 4 * c], logits[r * LOGIT_ROW + 4 * c + 1],
-                              logits[r * LOGIT_ROW + 4 * c + 2], logits[r * LOGIT_ROW + 4 * c + 3]);
+      vec4 y = correct * logits[r * (LOGIT_ROW / 4) + c];
       uint row = head * push.rows + t - push.start;
       uint at = ((push.row0 + t - push.start) * push.heads + head) * D4 + column;
       if (hybrid) {
@@ -188,7 +191,7 @@ void main() {
   // the last tiles see the most keys: they go first
   uint t0 = (push.start / 64 + gl_NumWorkGroups.x - 1 - gl_WorkGroupID.x) * 64;
   uint t_first = max(t0, push.start), t_last = min(t0 + 64, push.start + push.count) - 1;
-  uint t = clamp(t0 + tid / 2, t_first, t_last);
+  uint t = clamp(t0 + tid % 64, t_first, t_last);
   load_queries(tid, head, t0);
 
   uint first = route_head(head) * push.kept_rows, end = kept_visible(t_last), mine = kept_visible(t);

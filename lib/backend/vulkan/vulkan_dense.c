@@ -99,6 +99,7 @@ static still_status product_part(still_vulkan *vulkan, still_buffer *out,
     STILL_TRY(run(&(run_of){
         .vulkan = vulkan,
         .shader = typed(few ? STILL_SHADER_matvec_f32 : STILL_SHADER_matmul_f32, weight->type),
+        .constant = few ? rows : 0,
         .buffers = {&part->data, &in->data, &out->data},
         .writes = 1 << 2,
         .push = {.n = rows,
