@@ -34,6 +34,54 @@ void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k
 }
 #endif
 
+enum {
+  ROWS_AT_ONCE = 128, /* of still_product_of_rows */
+  SUM_PIECES = 32,    /* partial sums of still_sum_of_products: as many threads have work */
+  MOST_SUMS =
+      1 << 17 /* floats of one partial sum; larger products have enough to share out themselves */
+};
+
+void still_product_of_rows(float *c, size_t c_row, const float *a, size_t a_row, const float *b,
+                           size_t rows, size_t n, size_t k, float scale) {
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static))
+  for (size_t first = 0; first < rows; first += ROWS_AT_ONCE) {
+    const size_t count = rows - first < ROWS_AT_ONCE ? rows - first : ROWS_AT_ONCE;
+    float *out = c + first * c_row;
+    kernels->matmul(out, c_row, a + first * a_row, a_row, 1, b, n, count, n, k, 0);
+    for (size_t i = 0; scale != 1 && i < count; i++)
+      for (size_t j = 0; j < n; j++) out[i * c_row + j] *= scale;
+  }
+}
+
+size_t still_sum_work_floats(size_t most) {
+  return SUM_PIECES * (most < MOST_SUMS ? most : MOST_SUMS);
+}
+
+void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row, size_t m,
+                           const float *b, size_t b_row, size_t n, size_t tokens, float scale,
+                           float *work) {
+  if (m * n > MOST_SUMS) {
+    still_gemm(true, false, m, n, tokens, scale, a, a_row, b, b_row, 1, c, c_row);
+    return;
+  }
+  const still_kernels *kernels = still_kernels_get();
+  const size_t each = (tokens + SUM_PIECES - 1) / SUM_PIECES, used = (tokens + each - 1) / each;
+  STILL_OMP(parallel for schedule(static))
+  for (size_t p = 0; p < used; p++) {
+    const size_t first = p * each, count = tokens - first < each ? tokens - first : each;
+    kernels->matmul(work + p * m * n, n, a + first * a_row, 1, a_row, b + first * b_row, b_row, m,
+                    n, count, 0);
+  }
+  STILL_OMP(parallel for schedule(static))
+  for (size_t i = 0; i < m; i++)
+    for (size_t j = 0; j < n; j++) {
+      float sum = 0;
+      for (size_t p = 0; p < used; p++) sum += work[(p * m + i) * n + j];
+      c[i * c_row + j] += scale * sum;
+    }
+}
+
 enum { PIECE = 1 << 15 }; /* floats of a copy that one thread does at a time */
 
 static size_t piece_of(size_t first, size_t count) {

@@ -15,6 +15,19 @@ void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row);
 
+/* Two products with one small operand, on which the threads of a general product find little to share:
+ * the tokens are shared out instead, in pieces that do not depend on the threads.
+ *
+ * still_product_of_rows: C (rows, n) = scale A (rows, k) B (k, n).
+ * still_sum_of_products: C (m, n) += scale sum over t of a_t b_t^T, a (tokens, m), b (tokens, n). work:
+ * still_sum_work_floats(the largest m * n that it is used for). */
+void still_product_of_rows(float *c, size_t c_row, const float *a, size_t a_row, const float *b,
+                           size_t rows, size_t n, size_t k, float scale);
+void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row, size_t m,
+                           const float *b, size_t b_row, size_t n, size_t tokens, float scale,
+                           float *work);
+size_t still_sum_work_floats(size_t most);
+
 /* memcpy and memset 0 of many floats, by all threads. */
 void still_copy_floats(float *out, const float *in, size_t count);
 void still_clear_floats(float *out, size_t count);

@@ -221,6 +221,10 @@ static size_t choose_logit_rows(size_t vocabulary) {
   return rows < 16 ? 16 : rows > MOST_LOGIT_ROWS ? MOST_LOGIT_ROWS : rows;
 }
 
+static size_t larger(size_t a, size_t b) {
+  return a > b ? a : b;
+}
+
 static still_status make_work(still_student *s) {
   const size_t T = s->options.most, HD = s->H * s->D, rank = (size_t)s->options.lora_rank;
   const size_t wide = HD > s->W ? HD : s->W;
@@ -240,15 +244,13 @@ static still_status make_work(still_student *s) {
   STILL_TRY(STUDENT_ALLOC(s, &s->dthrough_a, T * 4 * rank, "LoRA activations"));
   STILL_TRY(STUDENT_ALLOC(s, &s->joined_a, 4 * rank * wide, "LoRA matrices"));
   STILL_TRY(STUDENT_ALLOC(s, &s->djoined_a, 4 * rank * wide, "LoRA matrices"));
+  const size_t sums = still_sum_work_floats(larger(HD * s->W, 4 * rank * wide));
+  STILL_TRY(STUDENT_ALLOC(s, &s->sums, sums, "partial sums"));
   STILL_TRY(STUDENT_ALLOC(s, &s->logits, s->logit_rows * (s->V + s->W + 4), "logits"));
   STILL_TRY(STUDENT_ALLOC(s, &s->head_gradients,
                           s->options.sequences * s->H * student_head_gradient_floats(s),
                           "head gradients"));
   return STILL_OK;
-}
-
-static size_t larger(size_t a, size_t b) {
-  return a > b ? a : b;
 }
 
 /* Of one thread, for any layer's operator and the teacher's. */

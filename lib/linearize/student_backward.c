@@ -55,8 +55,8 @@ void student_reduce_head_gradients(still_student *s, size_t layer, size_t sequen
 void student_gate_gradient(still_student *s, size_t layer, size_t tokens) {
   float *gradient = student_gradient(s, s->layers[layer].has.gate);
   if (!gradient) return;
-  still_gemm(true, false, s->H * s->D, s->W, tokens, 1, s->dprojected + gate_column(s),
-             s->layers[layer].projected, s->normed, s->W, 1, gradient, s->W);
+  still_sum_of_products(gradient, s->W, s->dprojected + gate_column(s), s->layers[layer].projected,
+                        s->H * s->D, s->normed, s->W, s->W, tokens, 1, s->sums);
 }
 
 /* ---- LoRA ---- */
@@ -65,6 +65,18 @@ typedef struct lora_part {
   still_linear linear;
   size_t column; /* of its output in the joined rows of dout */
 } lora_part;
+
+/* The pairs' A (r, in), transposed and side by side: (in, rank). */
+static void join_a(still_student *s, size_t layer, const lora_part *parts, size_t count, size_t in,
+                   size_t rank) {
+  size_t at = 0;
+  for (size_t i = 0; i < count; i++) {
+    const still_lora *pair = &s->adapter->layers[layer].lora[parts[i].linear];
+    if (!pair->rank || !student_gradient(s, s->layers[layer].has.lora_a[parts[i].linear])) continue;
+    for (size_t r = 0; r < (size_t)pair->rank; r++, at++)
+      for (size_t d = 0; d < in; d++) s->joined_a[d * rank + at] = pair->a[r * in + d];
+  }
+}
 
 /* Pairs that share an input x (T, in; stride in): with a stack of their A, one product for all.
  *   dB += scale dout^T (x A^T),   dA += scale (dout B)^T x */
@@ -77,11 +89,11 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
   for (size_t i = 0; i < count; i++) {
     const still_lora *pair = &pairs[parts[i].linear];
     if (!pair->rank || !student_gradient(s, has->lora_a[parts[i].linear])) continue;
-    memcpy(s->joined_a + rank * in, pair->a, (size_t)pair->rank * in * sizeof(float));
     rank += (size_t)pair->rank;
   }
   if (!rank) return;
-  still_gemm(false, true, tokens, rank, in, 1, x, in, s->joined_a, in, 0, s->through_a, rank);
+  join_a(s, layer, parts, count, in, rank);
+  still_product_of_rows(s->through_a, rank, x, in, s->joined_a, tokens, rank, in, 1);
   size_t at = 0;
   for (size_t i = 0; i < count; i++) {
     const still_linear linear = parts[i].linear;
@@ -89,13 +101,14 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
     if (!pair->rank || !student_gradient(s, has->lora_a[linear])) continue;
     const size_t r = (size_t)pair->rank;
     const size_t out = s->parameters[has->lora_b[linear]].count / r;
-    still_gemm(true, false, out, r, tokens, pair->scale, dout + parts[i].column, dout_row,
-               s->through_a + at, rank, 1, student_gradient(s, has->lora_b[linear]), r);
-    still_gemm(false, false, tokens, r, out, pair->scale, dout + parts[i].column, dout_row, pair->b,
-               r, 0, s->dthrough_a + at, rank);
+    still_sum_of_products(student_gradient(s, has->lora_b[linear]), r, dout + parts[i].column,
+                          dout_row, out, s->through_a + at, rank, r, tokens, pair->scale, s->sums);
+    still_product_of_rows(s->dthrough_a + at, rank, dout + parts[i].column, dout_row, pair->b,
+                          tokens, r, out, pair->scale);
     at += r;
   }
-  still_gemm(true, false, rank, in, tokens, 1, s->dthrough_a, rank, x, in, 0, s->djoined_a, in);
+  still_clear_floats(s->djoined_a, rank * in);
+  still_sum_of_products(s->djoined_a, in, s->dthrough_a, rank, rank, x, in, in, tokens, 1, s->sums);
   at = 0;
   for (size_t i = 0; i < count; i++) {
     const still_lora *pair = &pairs[parts[i].linear];

@@ -63,7 +63,8 @@ struct still_student {
   float *dx, *dnormed, *dprojected, *dy, *dkv,
       *dgate_up;                 /* (T, W) (T, W) (T, R) (T, HD) (T, 2 HD) (T, 2 FF) */
   float *through_a, *dthrough_a; /* (T, 4 r): x A^T of joined pairs and its gradient */
-  float *joined_a, *djoined_a;   /* (4 r, max in) */
+  float *joined_a, *djoined_a;   /* (max in, 4 r) transposed, (4 r, max in) */
+  float *sums;                   /* of still_sum_of_products */
   float *head_gradients;         /* (sequences, H, per head) */
   float *logits;                 /* (logit_rows, V + W + 4) */
   size_t logit_rows;
