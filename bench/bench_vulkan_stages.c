@@ -84,7 +84,7 @@ static void measure_limits(bench *b) {
   b->fma_flops = 2.0 * 64 * push.n * STILL_GROUP * groups / time_of(b, &dispatch);
   if (b->vulkan->features & STILL_VULKAN_COOPMAT) {
     push.n = 4096;
-    dispatch.pipeline = pipeline(b, STILL_SHADER_probe_coopmat_d64);
+    dispatch.pipeline = pipeline(b, STILL_SHADER_probe_coopmat_f16);
     dispatch.buffers[0] = &b->q;
     dispatch.buffers[1] = &b->out;
     dispatch.writes = 2;

@@ -5,7 +5,7 @@
 set -e
 cd "$(dirname "$0")"
 sums() {
-  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl attention_sets.glsl shader_interface.h compile_coopmat.sh
+  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
 }
 if [ "$1" = --check ]; then
   sums | diff - spirv/SOURCES && exit 0
@@ -13,12 +13,16 @@ if [ "$1" = --check ]; then
   exit 1
 fi
 mkdir -p spirv
-for source in *_coopmat.comp; do
-  dims="64 128"
-  [ "$source" = probe_coopmat.comp ] && dims=64
-  for dim in $dims; do
-    name=$(basename "$source" .comp)_d$dim
-    "$1" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 -DDIM=$dim --vn "shader_$name" -o "spirv/$name.spv.h" "$source"
-  done
+compile() { # stem suffix definition
+  name=$1_$2
+  "$glslang" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 "$3" --vn "shader_$name" -o "spirv/$name.spv.h" "$1.comp"
+}
+glslang=$1
+for stem in saliency feature_map linear_state linear_branch softmax_branch; do
+  for dim in 64 128; do compile ${stem}_coopmat d$dim -DDIM=$dim; done
 done
+for type in f16 bf16 q8_0; do
+  compile matmul_coopmat $type "-DWEIGHT_$(echo $type | tr a-z A-Z)"
+done
+compile probe_coopmat f16 -DDIM=64
 sums > spirv/SOURCES

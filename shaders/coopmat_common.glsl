@@ -13,6 +13,8 @@
 #define MATRIX_B coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define MATRIX_SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
+#ifdef DIM
 const uint KEY_ROW = DIM + 8;  // halves of a row of keys or values in shared memory
 const uint LOGIT_ROW = 68;     // floats of a row of logits
 const uint DIM8 = DIM / 8;     // a row in uvec4
+#endif

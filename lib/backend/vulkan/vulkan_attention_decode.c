@@ -31,7 +31,8 @@ static uint32_t parts_for(uint32_t rows, uint32_t most) {
 static void share_out(const still_vulkan_attention *attention, attention_push *push) {
   const still_census census = still_attention_census(attention->plan, push->start + 1);
   if (push->lower == STILL_LOWER_CHUNK) {
-    push->kept_parts = parts_for(2 * (uint32_t)census.kept, 16); /* half of the rows: more run at once */
+    push->kept_parts =
+        parts_for(2 * (uint32_t)census.kept, 16); /* half of the rows: more run at once */
     push->near_parts = 1;
   } else {
     push->kept_parts = push->sinks ? 1 : 0;

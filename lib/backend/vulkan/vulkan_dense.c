@@ -89,29 +89,48 @@ static uint32_t product_rows(const still_vulkan *vulkan, const still_weight_part
   return fit < STILL_TILE ? STILL_TILE : (uint32_t)fit / STILL_TILE * STILL_TILE;
 }
 
+/* How n rows of activations are multiplied: by vectors, by tiles, or by cooperative matrices, which read the activations
+ * as f16 and need enough rows to be worth it. */
+typedef struct product_shape {
+  still_shader shader;
+  uint32_t tile_rows, tile_weights; /* of a workgroup */
+} product_shape;
+enum { COOPMAT_ROWS = 32 };
+
+static product_shape shape_of(const still_vulkan *vulkan, still_tensor_type type, size_t n) {
+  if (n <= STILL_MATVEC_ROWS)
+    return (product_shape){typed(STILL_SHADER_matvec_f32, type), STILL_MATVEC_ROWS, 4};
+  const bool coopmat = vulkan->features & STILL_VULKAN_COOPMAT && n >= COOPMAT_ROWS;
+  if (!coopmat || type == STILL_TENSOR_F32)
+    return (product_shape){typed(STILL_SHADER_matmul_f32, type), STILL_TILE, 128};
+  /* this table has no f32 */
+  return (product_shape){typed((still_shader)(STILL_SHADER_matmul_coopmat_f16 - 1), type), 128,
+                         128};
+}
+
 static still_status product_part(still_vulkan *vulkan, still_buffer *out,
                                  const still_weight *weight, const still_weight_part *part,
                                  const still_buffer *in, size_t n, bool accumulate) {
   const bool few = n <= STILL_MATVEC_ROWS;
+  const product_shape shape = shape_of(vulkan, weight->type, n);
   const uint32_t most = few ? (uint32_t)n : product_rows(vulkan, part, weight->columns, n);
   for (size_t done = 0; done < n; done += most) {
     const uint32_t rows = n - done < most ? (uint32_t)(n - done) : most;
-    STILL_TRY(run(&(run_of){
-        .vulkan = vulkan,
-        .shader = typed(few ? STILL_SHADER_matvec_f32 : STILL_SHADER_matmul_f32, weight->type),
-        .constant = few ? rows : 0,
-        .buffers = {&part->data, &in->data, &out->data},
-        .writes = 1 << 2,
-        .push = {.n = rows,
-                 .rows = part->rows,
-                 .columns = weight->columns,
-                 .row0 = part->first,
-                 .all_rows = weight->rows,
-                 .first = (uint32_t)done,
-                 .accumulate = accumulate},
-        .groups = {few ? (part->rows + 3) / 4 : (part->rows + 127) / 128,
-                   few ? 1 : (rows + STILL_TILE - 1) / STILL_TILE},
-        .work = 2.0 * rows * part->rows * weight->columns}));
+    STILL_TRY(run(&(run_of){.vulkan = vulkan,
+                            .shader = shape.shader,
+                            .constant = few ? rows : 0,
+                            .buffers = {&part->data, &in->data, &out->data},
+                            .writes = 1 << 2,
+                            .push = {.n = rows,
+                                     .rows = part->rows,
+                                     .columns = weight->columns,
+                                     .row0 = part->first,
+                                     .all_rows = weight->rows,
+                                     .first = (uint32_t)done,
+                                     .accumulate = accumulate},
+                            .groups = {(part->rows + shape.tile_weights - 1) / shape.tile_weights,
+                                       (rows + shape.tile_rows - 1) / shape.tile_rows},
+                            .work = 2.0 * rows * part->rows * weight->columns}));
   }
   return STILL_OK;
 }
