@@ -90,13 +90,15 @@ void still_vulkan_commands_destroy(still_vulkan *vulkan) {
 
 /* ---- submissions ----------------------------------------------------------------------------------- */
 
-/* Learns from a finished submission; tiny ones say nothing about the rate. */
+/* Learns from a finished submission that was not much shorter than wanted; small ones are mostly waiting and say little.
+ * Steps are bounded both ways: a single odd submission must not decide. */
 static void learn(still_vulkan *vulkan, const still_vulkan_slot *slot, double seconds) {
   still_vulkan_commands *commands = &vulkan->commands;
   if (seconds > commands->longest_seconds) commands->longest_seconds = seconds;
-  if (seconds < 1e-4 || slot->work <= 0) return;
-  const double measured = slot->work / seconds, most = commands->rate * 4;
-  commands->rate = measured < most ? measured : most;
+  if (slot->work < 0.2 * still_vulkan_work_of(vulkan, target_seconds)) return;
+  const double measured = slot->work / (seconds > 1e-6 ? seconds : 1e-6);
+  const double most = commands->rate * 4, least = commands->rate / 2;
+  commands->rate = measured > most ? most : measured < least ? least : measured;
 }
 
 static still_status wait_slot(still_vulkan *vulkan, uint32_t index) {

@@ -170,7 +170,9 @@ static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   vkGetPhysicalDeviceFeatures2(vulkan->physical, &has.core);
   if (has.storage.storageBuffer16BitAccess && has.float16.shaderFloat16)
     vulkan->features |= STILL_VULKAN_F16;
-  if (coopmat && has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel)
+  /* the largest *_coopmat shader holds 46 KiB of shared memory */
+  if (coopmat && has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel &&
+      vulkan->limits.shared_bytes >= 46 << 10)
     vulkan->features |= STILL_VULKAN_COOPMAT;
   vulkan->features &= ~disabled_features();
   if (!(vulkan->features & STILL_VULKAN_F16)) vulkan->features &= ~(unsigned)STILL_VULKAN_COOPMAT;
