@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * still-bench: what its sub-commands share. Every figure is a median of repeated runs, beside limits of the machine that
- * were measured in the same run. */
+ * still-bench: what its sub-commands share. Every figure is a median of repeated runs, beside
+ * limits of the machine that were measured in the same run. */
 #ifndef STILL_BENCH_H
 #define STILL_BENCH_H
 
@@ -47,14 +47,16 @@ typedef struct bench_sequence {
   size_t block;
 } bench_sequence;
 
+enum { BENCH_BLOCK = 4096 };
 /* Prints the library's sentence and exits on failure. */
 void bench_check(still_status status);
-void bench_sequence_open(bench_sequence *s, const still_attention_options *options);
+void bench_sequence_open(bench_sequence *s, const still_attention_options *options, size_t block);
 void bench_sequence_close(bench_sequence *s);
 /* Seconds that the next `tokens` tokens take, in calls of at most `step` tokens (0 = a block). */
 double bench_sequence_run(bench_sequence *s, int64_t tokens, size_t step);
 
-/* What the mathematics needs for tokens first .. last-1: multiplications and additions of all products. */
+/* What the mathematics needs for tokens first .. last-1: multiplications and additions of all
+ * products. */
 double bench_useful_flops(const bench_sequence *s, int64_t first, int64_t last);
 
 /* ---- bench_options.c */

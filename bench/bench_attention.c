@@ -46,7 +46,7 @@ static void print_row(const figure *f, const bench_machine *m) {
 static void measure_prefill(figure *f, int repeats) {
   double *seconds = calloc((size_t)repeats, sizeof *seconds);
   bench_sequence s;
-  bench_sequence_open(&s, &f->options);
+  bench_sequence_open(&s, &f->options, BENCH_BLOCK);
   bench_sequence_run(&s, f->tokens < 4096 ? f->tokens : 4096, 0); /* warms up */
   for (int i = 0; i < repeats; i++) {
     still_attention_cache_reset(s.cache);
@@ -65,7 +65,7 @@ static void measure_decode(figure *f, int repeats) {
   const size_t count = (size_t)repeats * STEPS;
   double *seconds = calloc(count, sizeof *seconds);
   bench_sequence s;
-  bench_sequence_open(&s, &f->options);
+  bench_sequence_open(&s, &f->options, BENCH_BLOCK);
   bench_sequence_run(&s, f->tokens, 0);
   bench_sequence_run(&s, STEPS, 1);
   for (size_t i = 0; i < count; i++) seconds[i] = bench_sequence_run(&s, 1, 1);
@@ -111,6 +111,25 @@ int bench_attention(int argc, char **argv) {
 }
 
 /* No sequence is run: what the library announces, which its tests hold it to. */
+static void announce(figure *f, const bench_arguments *a, double *full_bytes) {
+  const still_attention_options full = bench_options_for(a, STILL_ATTENTION_FULL, f->tokens);
+  bench_sequence s, whole;
+  bench_sequence_open(&s, &f->options, 1);
+  bench_sequence_open(&whole, &full, 1);
+  still_attention_cache_usage(s.cache, &f->usage);
+  f->usage.bytes = still_attention_cache_bytes(s.plan, f->tokens);
+  *full_bytes = (double)still_attention_cache_bytes(whole.plan, f->tokens);
+  bench_sequence_close(&s);
+  bench_sequence_close(&whole);
+}
+
+static void print_memory_row(const figure *f, double full_bytes) {
+  printf("%-10s %8lld %12.2f %14.1f %12lld %12.2f\n", still_attention_kind_name(f->options.kind),
+         (long long)f->tokens, (double)f->usage.bytes / (1 << 20),
+         100 * (double)f->usage.bytes / full_bytes, (long long)f->usage.max_softmax_tokens,
+         (double)f->usage.work_bytes / (1 << 20));
+}
+
 int bench_memory(int argc, char **argv) {
   const bench_arguments a = bench_parse(argc, argv, "usage: still-bench memory [FLAGS]");
   const bench_machine m = {.blas_kernel = "none"};
@@ -123,25 +142,14 @@ int bench_memory(int argc, char **argv) {
       figure f = {.bench = "memory",
                   .options = bench_options_for(&a, a.kinds[k], a.tokens[i]),
                   .tokens = a.tokens[i]};
-      const still_attention_options full = bench_options_for(&a, STILL_ATTENTION_FULL, a.tokens[i]);
-      bench_sequence s;
-      still_attention_plan *full_plan;
-      bench_sequence_open(&s, &f.options);
-      bench_check(still_attention_plan_create(&full_plan, &full, NULL));
-      still_attention_cache_usage(s.cache, &f.usage);
-      f.usage.bytes = still_attention_cache_bytes(s.plan, a.tokens[i]);
-      const double whole = (double)still_attention_cache_bytes(full_plan, a.tokens[i]);
+      double full_bytes;
+      announce(&f, &a, &full_bytes);
       if (a.json)
         print_json(&f, &m);
       else
-        printf("%-10s %8lld %12.2f %14.1f %12lld %12.2f\n", still_attention_kind_name(a.kinds[k]),
-               (long long)f.tokens, (double)f.usage.bytes / (1 << 20),
-               100 * (double)f.usage.bytes / whole, (long long)f.usage.max_softmax_tokens,
-               (double)f.usage.work_bytes / (1 << 20));
+        print_memory_row(&f, full_bytes);
       add_point(&panel, still_attention_kind_name(a.kinds[k]), (double)f.tokens,
                 (double)f.usage.bytes / (1 << 20));
-      still_attention_plan_destroy(full_plan);
-      bench_sequence_close(&s);
     }
   return a.plot && !bench_plot(a.plot, &panel, 1);
 }

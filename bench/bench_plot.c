@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Lines over tokens as SVG. Text and axes take the colour of the page, so that the picture reads on light and on dark. */
+ * Lines over tokens as SVG. Text and axes take the colour of the page, so that the picture reads on
+ * light and on dark. */
 #include "bench.h"
 
 #include <math.h>

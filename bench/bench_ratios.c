@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The figures that matter, each as a ratio of two things measured alternately in one run, so that a busy machine
- * slows both. */
+ * The figures that matter, each as a ratio of two things measured alternately in one run, so that a
+ * busy machine slows both. */
 #include "bench.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ typedef struct side {
 
 static side open_side(const still_attention_options *o, int64_t tokens) {
   side x = {.tokens = tokens};
-  bench_sequence_open(&x.sequence, o);
+  bench_sequence_open(&x.sequence, o, BENCH_BLOCK);
   return x;
 }
 
@@ -127,8 +127,8 @@ static void prefill_ratios(context *c) {
   print_ratio(c, "still over full, 16K, m 896", compare(c, &still, 16 * K, &full, 16 * K), 0.13);
   print_ratio(c, "still at 64K over still at 16K, m 1088", compare(c, &wide, 64 * K, &wide, 16 * K),
               4.2);
-  /* At one lambda of 1 the kept tokens of 64K grow fourfold over those of 16K, and useful work 6.5-fold; each length with
-   * the lambda it is certified for is the fairer question. */
+  /* At one lambda of 1 the kept tokens of 64K grow fourfold over those of 16K, and useful
+   * work 6.5-fold; each length with the lambda it is certified for is the fairer question. */
   const still_attention_options certified = options_of(c, STILL_ATTENTION_STILL, 1088, 16 * K);
   print_ratio(c, "the same, each with the lambda of its own length",
               compare(c, &wide, 64 * K, &certified, 16 * K), 4.2);
@@ -143,8 +143,8 @@ static void prefill_ratios(context *c) {
               0.8);
 }
 
-/* lolcats with a window of as many tokens as still attends to on average, and with W = 64 beside a still that
- * keeps none. */
+/* lolcats with a window of as many tokens as still attends to on average, and with W = 64 beside a
+ * still that keeps none. */
 static void lolcats_ratios(context *c) {
   const still_attention_options still = options_of(c, STILL_ATTENTION_STILL, 896, 16 * K);
   still_attention_options lolcats = options_of(c, STILL_ATTENTION_LOLCATS, 0, 16 * K);

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK = 4096 };
-
 void bench_check(still_status status) {
   if (!status) return;
   fprintf(stderr, "still-bench: %s\n", still_last_error());
@@ -39,11 +37,11 @@ static float *take(float **at, size_t floats) {
   return x;
 }
 
-void bench_sequence_open(bench_sequence *s, const still_attention_options *options) {
+void bench_sequence_open(bench_sequence *s, const still_attention_options *options, size_t block) {
   const size_t heads = (size_t)options->heads, dim = (size_t)options->head_dim;
   const size_t kv_heads = options->kv_heads ? (size_t)options->kv_heads : heads;
-  const size_t row = BLOCK * dim, map = heads * dim * dim;
-  *s = (bench_sequence){.inputs = STILL_ATTENTION_INPUTS_INIT, .block = BLOCK};
+  const size_t row = block * dim, map = heads * dim * dim;
+  *s = (bench_sequence){.inputs = STILL_ATTENTION_INPUTS_INIT, .block = block};
   s->memory = malloc((4 * heads * row + 3 * kv_heads * row + 2 * map) * sizeof(float));
   if (!s->memory) bench_check(STILL_ERROR_MEMORY);
   float *at = s->memory;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The cache: its layout, its size as a function of the plan and the length, and what it says about itself. */
+ * The cache: its layout, its size as a function of the plan and the length, and what it says about
+ * itself. */
 #include "attention/attention_cache.h"
 
 #include "attention/attention_stages.h"
@@ -8,8 +9,9 @@
 
 #include <string.h>
 
-/* Tokens that a growing store has room for once the sequence is `tokens` long: those of the context, then half
- * as much again until it fits. A function of the length alone, so that bytes can be told beforehand. */
+/* Tokens that a growing store has room for once the sequence is `tokens` long: those of the
+ * context, then half as much again until it fits. A function of the length alone, so that bytes can
+ * be told beforehand. */
 static int64_t grown(int64_t at_first, int64_t needed) {
   int64_t room = at_first;
   while (room < needed) room += room / 2 + STILL_KEY_TILE;

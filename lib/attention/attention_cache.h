@@ -6,8 +6,8 @@
 #include "attention/attention_plan.h"
 #include "attention/key_store.h"
 
-/* The tokens that routing has chosen for one query head, or one group. How many there are follows from the length
- * of the sequence: still_kept_after. */
+/* The tokens that routing has chosen for one query head, or one group. How many there are follows
+ * from the length of the sequence: still_kept_after. */
 typedef struct still_kept {
   still_key_store store;
   int64_t *positions;
@@ -40,7 +40,8 @@ static inline size_t still_score_ring(const still_attention_plan *plan) {
   return (size_t)plan->ring_chunks * (size_t)plan->options.chunk;
 }
 
-/* Makes room for the sequence to become `tokens` long. The content stays. MEMORY: nothing has changed. */
+/* Makes room for the sequence to become `tokens` long. The content stays. MEMORY: nothing has
+ * changed. */
 still_status still_attention_cache_reserve(still_attention_cache *cache, int64_t tokens);
 
 #endif

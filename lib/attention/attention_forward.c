@@ -114,7 +114,8 @@ still_task still_task_of(const still_call *call, still_scratch *scratch, size_t 
                       .heads = heads};
 }
 
-/* Each unit is worked off by one thread, in the order of its tokens: the result does not depend on which. */
+/* Each unit is worked off by one thread, in the order of its tokens: the result does not depend on
+ * which. */
 static void run_units(const still_call *call, still_scratch *scratches) {
   const still_attention_plan *plan = call->plan;
   const size_t heads = (size_t)plan->unit_heads;

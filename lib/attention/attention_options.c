@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Options: names, defaults, ranges, and the schedule that turns a budget into tokens kept per chunk. */
+ * Options: names, defaults, ranges, and the schedule that turns a budget into tokens kept per
+ * chunk. */
 #include "attention/attention_plan.h"
 
 #include <math.h>

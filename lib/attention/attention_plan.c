@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The plan: checked options, copied weights, and the census of a sequence that follows from them. */
+ * The plan: checked options, copied weights, and the census of a sequence that follows from them.
+ */
 #include "attention/attention_plan.h"
 
 #include "base/memory.h"
@@ -194,7 +195,7 @@ still_census still_attention_census(const still_attention_plan *plan, int64_t to
     census.near = tokens - routed * plan->options.chunk;
     break;
   }
-  case STILL_ATTENTION_LOLCATS: /* what a query's window will have lost is summed up before it comes */
+  case STILL_ATTENTION_LOLCATS: /* what the next query will not see is summed up already */
     census.near = smaller(tokens, plan->near_span - 1);
     break;
   default:

@@ -2,11 +2,14 @@
  *
  * A cache on paper: snapshots for rolling back, and saved caches for another day.
  *
- * A snapshot is the part that forward overwrites, as it lies in memory. A saved cache is written token by token in
- * order of position, so that neither ring sizes nor threads show:
+ * A snapshot is the part that forward overwrites, as it lies in memory. A saved cache is written
+ * token by token in order of position, so that neither ring sizes nor threads show:
+ *
  *   header    magic, version, shape, N
- *   near      near tokens of each kv head: key, value      sinks     of each kv head
- *   kept      positions, then key, value, of each route    scores    of the near tokens, for each head
+ *   near      near tokens of each kv head: key, value
+ *   sinks     of each kv head
+ *   kept      of each selection: positions, then key, value
+ *   scores    of the near tokens, for each head
  *   state     S, z
  */
 #include "attention/attention_cache.h"

@@ -2,11 +2,11 @@
  *
  * The stages of the operator and what they hand to each other.
  *
- * A forward call is cut twice. Units of query heads run side by side (attention_plan.h). Inside a unit the new
- * tokens go by in pieces, in order: of one chunk at most for STILL. The queries of a piece are worked off in
- * blocks of up to 64 rows: many tokens of one head, or few tokens of several heads of the group, which then share
- * every key they read. How a piece is cut into blocks of tokens does not depend on the units, so neither do the
- * results.
+ * A forward call is cut twice. Units of query heads run side by side (attention_plan.h). Inside a
+ * unit the new tokens go by in pieces, in order: of one chunk at most for STILL. The queries of a
+ * piece are worked off in blocks of up to 64 rows: many tokens of one head, or few tokens of
+ * several heads of the group, which then share every key they read. How a piece is cut into blocks
+ * of tokens does not depend on the units, so neither do the results.
  */
 #ifndef STILL_ATTENTION_STAGES_H
 #define STILL_ATTENTION_STAGES_H
@@ -82,8 +82,8 @@ static inline const float *still_input_row(const still_rows *rows, size_t head, 
   return rows->data + head * rows->head_stride + token * rows->token_stride;
 }
 
-/* Rows of a block: fewer than STILL_BLOCK_ROWS where the near window of STILL is so long that its weights would not
- * stay in the caches (spec section 2 wants all of it under one maximum). */
+/* Rows of a block: fewer than STILL_BLOCK_ROWS where the near window of STILL is so long that its
+ * weights would not stay in the caches (spec section 2 wants all of it under one maximum). */
 enum { STILL_MOST_WEIGHTS = 1 << 16 };
 static inline size_t still_block_rows(const still_attention_plan *plan) {
   if (!plan->routes) return STILL_BLOCK_ROWS;
@@ -102,8 +102,8 @@ void still_scratch_place(still_scratch *scratch, const still_attention_plan *pla
 typedef void still_unit_function(const still_task *task);
 /* Cuts a piece into blocks and hands each to `attend`. */
 typedef void still_block_function(const still_task *task, const still_block *block);
-/* Tokens of a block of this piece: one where a value is not finite, since in a block's masked corner it would
- * meet weights of 0 and make NaN of rows before it. */
+/* Tokens of a block of this piece: one where a value is not finite, since in a block's masked
+ * corner it would meet weights of 0 and make NaN of rows before it. */
 size_t still_block_tokens(const still_call *call, size_t kv_head, still_piece piece);
 void still_for_blocks(const still_task *task, still_piece piece, still_block_function *attend);
 /* The new tokens' keys and values join the unit's near window (and sinks). */
@@ -117,16 +117,17 @@ void still_attend_near(const still_task *task, const still_block *block);
 void still_attend_kept(const still_task *task, const still_block *block);
 /* The part of the call from `offset` on that lies in one chunk. */
 still_piece still_piece_of_chunk(const still_call *call, size_t offset);
-/* hybrid_passes.c: the same work by passes over heads and chunks, for more threads than units. space: bytes as
- * told by still_passes_bytes. */
+/* hybrid_passes.c: the same work by passes over heads and chunks, for more threads than units.
+ * space: bytes as told by still_passes_bytes. */
 size_t still_passes_bytes(const still_attention_plan *plan);
 void still_hybrid_passes(const still_call *call, still_scratch *scratches, void *space);
 /* FULL has no state that passes from piece to piece, so it goes by blocks over all threads. */
 void still_full_attention(const still_call *call, still_scratch *scratches);
 
 /* softmax_branch.c: exact attention, block of keys by block of keys. */
-/* Keys first .. first+count-1 of a store as a block's rows see them. causal: a key is a position, and token t
- * sees those in (t - window, t], window 0 = all up to t; otherwise every row sees every key. */
+/* Keys first .. first+count-1 of a store as a block's rows see them. causal: a key is a position,
+ * and token t sees those in (t - window, t], window 0 = all up to t; otherwise every row sees every
+ * key. */
 typedef struct still_sight {
   const still_key_store *store;
   int64_t first;
@@ -136,8 +137,8 @@ typedef struct still_sight {
 } still_sight;
 /* Loads the queries and starts sums at nothing. */
 void still_softmax_begin(const still_task *task, const still_block *block);
-/* One step of at most pitch keys for rows row .. row+rows-1: weights into scratch->weights, sums moved on. Then the
- * weighted values are added. */
+/* One step of at most pitch keys for rows row .. row+rows-1: weights into scratch->weights, sums
+ * moved on. Then the weighted values are added. */
 void still_softmax_weigh(const still_task *task, const still_block *block, const still_sight *sight,
                          size_t row, size_t rows);
 void still_softmax_add_values(const still_task *task, const still_block *block,
@@ -149,19 +150,22 @@ void still_softmax_attend(const still_task *task, const still_block *block,
 void still_softmax_logits_of_row(const still_task *task, const still_sight *sight, const float *q,
                                  float *logits);
 
-/* saliency.c: routing scores of a block's tokens from the near window's weights, where still_softmax_weigh has
- * just left them; `near` is what it was given. Into the cache's ring and inputs->scores. */
+/* saliency.c: routing scores of a block's tokens from the near window's weights, where
+ * still_softmax_weigh has just left them; `near` is what it was given. Into the cache's ring and
+ * inputs->scores. */
 void still_saliency(const still_task *task, const still_block *block, const still_sight *near);
 
 /* route.c: a chunk leaves the near window: its best join the kept tokens, the rest the state. */
 void still_route_chunk(const still_task *task, int64_t chunk);
-/* Its two halves, for the selection that begins with query head `head`. The first leaves the choice in
- * scratch->chosen; the second reads the next tokens that were not chosen, at most STILL_BLOCK_ROWS from the chunk's token *from
- * on, keys into scratch->keys, and returns how many. */
+/* Its two halves, for the selection that begins with query head `head`. The first leaves the choice
+ * in scratch->chosen; the second reads the next tokens that were not chosen, at most
+ * STILL_BLOCK_ROWS from the chunk's token *from on, keys into scratch->keys, and returns how many.
+ */
 void still_choose_kept(const still_task *task, size_t head, int64_t chunk);
 size_t still_gather_rest(const still_task *task, const unsigned char *chosen, int64_t first,
                          size_t *from, float *values);
-/* Marks the `keep` best of `count` scores: descending, equal ones by position, NaN last. order: count ints. */
+/* Marks the `keep` best of `count` scores: descending, equal ones by position, NaN last. order:
+ * count ints. */
 void still_choose_best(unsigned char *chosen, const float *scores, size_t count, size_t keep,
                        int *order);
 
@@ -174,8 +178,8 @@ typedef enum still_side { STILL_QUERY, STILL_KEY } still_side;
 void still_features(const still_task *task, size_t head, still_side side, const float *x,
                     size_t rows, float *features);
 
-/* linear_state.c: S += phi(k)^T v, z += phi(k) for rows of key features (stride F) and values (stride D) of a
- * query head. */
+/* linear_state.c: S += phi(k)^T v, z += phi(k) for rows of key features (stride F) and values
+ * (stride D) of a query head. */
 void still_state_add(const still_task *task, size_t head, const float *k_features, const float *v,
                      size_t rows);
 static inline float *still_state_of(const still_task *task, size_t head) {
@@ -185,11 +189,12 @@ static inline float *still_normalizer_of(const still_task *task, size_t head) {
   return task->call->cache->normalizer + head * (size_t)task->plan->features;
 }
 
-/* linear_branch.c: scratch->linear = phi(q) S and scratch->linear_sum = phi(q) . z for a block's rows. Leaves phi(q) in
- * scratch->q_features. */
+/* linear_branch.c: scratch->linear = phi(q) S and scratch->linear_sum = phi(q) . z for a block's
+ * rows. Leaves phi(q) in scratch->q_features. */
 void still_linear_branch(const still_task *task, const still_block *block);
-/* Tokens that are not yet in the state, causally: row i of a head's `rows` also sees the first i + inclusive of `count`
- * tokens, whose features are in scratch->k_features and values in scratch->values. */
+/* Tokens that are not yet in the state, causally: row i of a head's `rows` also sees the first i +
+ * inclusive of `count` tokens, whose features are in scratch->k_features and values in
+ * scratch->values. */
 void still_linear_within(const still_task *task, size_t row, size_t rows, size_t count,
                          size_t inclusive);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Work space of forward, lent from a pool: caches that never run at the same time (the layers of a model) share
- * one piece. */
+ * Work space of forward, lent from a pool: caches that never run at the same time (the layers of a
+ * model) share one piece. */
 #ifndef STILL_ATTENTION_WORK_H
 #define STILL_ATTENTION_WORK_H
 
@@ -19,7 +19,8 @@ size_t still_forward_work_bytes(const still_attention_plan *plan);
 still_status still_work_reserve(size_t bytes);
 void still_work_unreserve(void);
 
-/* At least `bytes` bytes. Allocates only when every fitting piece is in use by another thread: MEMORY. */
+/* At least `bytes` bytes. Allocates only when every fitting piece is in use by another thread:
+ * MEMORY. */
 still_status still_work_take(size_t bytes, still_work **work);
 void still_work_give_back(still_work *work);
 void *still_work_data(still_work *work);

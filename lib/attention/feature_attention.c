@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Hedgehog and T2R: linear attention over everything, the token itself included; nothing is exact. */
+ * Hedgehog and T2R: linear attention over everything, the token itself included; nothing is exact.
+ */
 #include "attention/attention_stages.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Causal softmax attention over everything, streamed: never more than a block of logits in memory. */
+ * Causal softmax attention over everything, streamed: never more than a block of logits in memory.
+ */
 #include "attention/attention_stages.h"
 #include "base/threads.h"
 

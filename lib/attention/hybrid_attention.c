@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * STILL attention: the conductor. The same for any number of new tokens; prefill and decode differ only in how
- * many tokens a piece has.
+ * STILL attention: the conductor. The same for any number of new tokens; prefill and decode differ
+ * only in how many tokens a piece has.
  *
  *   keys and values join the near window (previous chunk + this one)
  *   saliency       one score per token and query head, from weights the local softmax needs anyway
@@ -18,8 +18,8 @@ static int64_t chunk_of(const still_task *task, const still_block *block) {
   return block->at.position / task->plan->options.chunk;
 }
 
-/* The previous chunk and this one up to the block's last token, in one step under one maximum; its weights also give
- * the scores of the new tokens. */
+/* The previous chunk and this one up to the block's last token, in one step under one maximum; its
+ * weights also give the scores of the new tokens. */
 void still_attend_near(const still_task *task, const still_block *block) {
   const int64_t chunk = chunk_of(task, block);
   const int64_t first = chunk ? (chunk - 1) * task->plan->options.chunk : 0;

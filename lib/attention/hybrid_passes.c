@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * STILL attention of few heads on many threads. The stages are those of hybrid_attention.c and so are the results, bit for
- * bit; only their order differs. A round of chunks goes by in passes, each of which keeps all threads busy:
+ * STILL attention of few heads on many threads. The stages are those of hybrid_attention.c and so
+ * are the results, bit for bit; only their order differs. A round of chunks goes by in passes, each
+ * of which keeps all threads busy:
  *
- *   append       keys and values of the whole round               by kv head
- *   near         near softmax and scores; features of the queries by head and block
- *   route        selection, chunk after chunk                     by selection
- *   features     phi(k) of the tokens that were not chosen        by head and chunk
- *   state        S += phi(k) v^T, then phi(q) S, chunk after chunk, for a slice of the value channels: they do not
- *                depend on each other                             by head and slice
- *   kept, merge  the rest of the softmax, one denominator         by head and block
+ *   append    keys and values of the whole round                        by kv head
+ *   near      near softmax and scores; features of the queries          by head and block
+ *   route     selection, chunk after chunk                              by selection
+ *   features  phi(k) of the tokens that were not chosen                 by head and chunk
+ *   state     S += phi(k) v^T, then phi(q) S, chunk after chunk         by head and slice of the
+ *                                                                       value channels
+ *   last      kept tokens' softmax, one denominator                     by head and block
  */
 #include "attention/attention_stages.h"
 #include "base/memory.h"
@@ -19,7 +20,8 @@
 
 enum { SLICE = 16 }; /* value channels; a vector register or two */
 
-/* What the passes of a round hand on. T = pass_chunks * C tokens, rows of a head one after the other. */
+/* What the passes of a round hand on. T = pass_chunks * C tokens, rows of a head one after the
+ * other. */
 typedef struct passes {
   const still_call *call;
   still_scratch *scratches;
@@ -138,7 +140,8 @@ static void feature_pass(const passes *p, size_t head, size_t piece) {
   p->rest[head * (size_t)task.plan->pass_chunks + piece] = done;
 }
 
-/* One chunk's tokens into channels from .. from+width-1 of the state, in the blocks of still_state_add. */
+/* One chunk's tokens into channels from .. from+width-1 of the state, in the blocks of
+ * still_state_add. */
 static void absorb_slice(const passes *p, const still_task *task, size_t piece, size_t from,
                          size_t width) {
   const size_t features = (size_t)task->plan->features, dim = task->dim, head = task->head;

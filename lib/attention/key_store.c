@@ -17,8 +17,8 @@ size_t still_list_tiles(int64_t n) {
 }
 
 size_t still_ring_tiles(int64_t n, int64_t step) {
-  /* n keys from slot s of a tile on touch ceil((s + n) / 32) tiles; s is a multiple of gcd(step, 32), the
-   * lowest set bit of step. */
+  /* n keys from slot s of a tile on touch ceil((s + n) / 32) tiles; s is a multiple of gcd(step,
+   * 32), the lowest set bit of step. */
   const int64_t unit = step % TILE ? step & -step : TILE;
   return still_list_tiles(n + TILE - unit);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * Keys and values of one kv head (or of one selection): keys in tiles for products along the key axis,
- * values in rows, both in the cache's type. Used as a list (kept tokens, full attention) or as a ring (the near window): key i
- * lies in tile (i / 32) % tiles, so a ring holds any `capacity` keys in a row. */
+ * Keys and values of one kv head (or of one selection): keys in tiles for products along the key
+ * axis, values in rows, both in the cache's type. Used as a list (kept tokens, full attention) or
+ * as a ring (the near window): key i lies in tile (i / 32) % tiles, so a ring holds any `capacity`
+ * keys in a row. */
 #ifndef STILL_ATTENTION_KEY_STORE_H
 #define STILL_ATTENTION_KEY_STORE_H
 
@@ -16,13 +17,12 @@ typedef struct still_key_store {
   still_dtype type;
   size_t dim;
   size_t tiles;
-  size_t
-      cut; /* tiles: pieces of values end at multiples of it, so that sums do not depend on the ring's length, which is a
-                 multiple of it too; 0 = only where the store ends */
+  size_t cut; /* tiles: pieces of values end at multiples of it, so that sums do not depend on the
+                 ring's length, which is a multiple of it too; 0 = only where the store ends */
 } still_key_store;
 
-/* Tiles of a list of n keys, and of a ring that must hold any n keys in a row, of which the first may lie at
- * any multiple of `step`. */
+/* Tiles of a list of n keys, and of a ring that must hold any n keys in a row, of which the first
+ * may lie at any multiple of `step`. */
 size_t still_list_tiles(int64_t n);
 size_t still_ring_tiles(int64_t n, int64_t step);
 uint64_t still_key_store_bytes(still_dtype type, size_t dim, size_t tiles);
@@ -52,8 +52,8 @@ static inline size_t still_key_bytes(still_dtype type, size_t dim) {
 void still_key_store_gather(const still_key_store *store, const still_kernels *kernels,
                             const int64_t *keys, size_t n, float *k, float *v, float *scratch);
 
-/* One tile's keys, and `n` value rows from key `first` on that do not wrap, as floats: in place for f32, otherwise
- * converted into scratch (32 D, n D floats). */
+/* One tile's keys, and `n` value rows from key `first` on that do not wrap, as floats: in place for
+ * f32, otherwise converted into scratch (32 D, n D floats). */
 const float *still_key_store_tile(const still_key_store *store, const still_kernels *kernels,
                                   int64_t key, float *scratch);
 const float *still_key_store_values(const still_key_store *store, const still_kernels *kernels,

@@ -2,12 +2,14 @@
  *
  * Liger-GLA: half windowed softmax, half gated linear attention on the q, k before RoPE.
  *
- *   S_t = diag(d_t) S_{t-1} + phi(k_t) v_t^T,   d_t = sigmoid(k_t)^(1/16),   phi = softmax,   o_t = phi(q_t) S_t
+ *   S_t = diag(d_t) S_{t-1} + phi(k_t) v_t^T      d_t = sigmoid(k_t)^(1/16)
+ *   o_t = phi(q_t) S_t                            phi = softmax
  *
  * STEP tokens at a time: with P_t the product of the decays of the step's tokens up to t,
  *   o_t = (phi(q_t) P_t) S_0 + sum over j <= t of (phi(q_t) P_t) . (phi(k_j) / P_j) v_j
  *   S   = diag(P_last) S_0 + sum over j of (phi(k_j) P_last / P_j) v_j^T
- * 1 / P_j cannot overflow while P_last is at least `smallest`; otherwise the step goes token by token.
+ * 1 / P_j cannot overflow while P_last is at least `smallest`; otherwise the step goes token by
+ * token.
  */
 #include "attention/attention_stages.h"
 

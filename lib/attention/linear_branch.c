@@ -20,7 +20,8 @@ void still_linear_branch(const still_task *task, const still_block *block) {
   }
 }
 
-/* Inner products of features become weights: columns that a row does not see are 0, the others go into its sum. */
+/* Inner products of features become weights: columns that a row does not see are 0, the others go
+ * into its sum. */
 static void mask_and_sum(const still_scratch *s, float *sums, size_t rows, size_t count,
                          size_t inclusive) {
   for (size_t i = 0; i < rows; i++) {

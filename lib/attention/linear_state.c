@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * The linear state: S (F, D) += phi(k)^T v, z (F) += phi(k). Always f32, and always summed in blocks of at most
- * STILL_BLOCK_ROWS tokens before it is added, so that the error grows with the blocks, not with the tokens. */
+ * The linear state: S (F, D) += phi(k)^T v, z (F) += phi(k). Always f32, and always summed in
+ * blocks of at most STILL_BLOCK_ROWS tokens before it is added, so that the error grows with the
+ * blocks, not with the tokens. */
 #include "attention/attention_stages.h"
 
 void still_state_add(const still_task *task, size_t head, const float *k_features, const float *v,

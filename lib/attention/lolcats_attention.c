@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * LoLCATs: softmax over the last W tokens, weighted by a factor of the head, and Hedgehog linear attention over
- * everything older, under one denominator. */
+ * LoLCATs: softmax over the last W tokens, weighted by a factor of the head, and Hedgehog linear
+ * attention over everything older, under one denominator. */
 #include "attention/attention_stages.h"
 
 static void apply_factor(const still_task *task, const still_block *block) {
@@ -12,9 +12,9 @@ static void apply_factor(const still_task *task, const still_block *block) {
   task->kernels->scale_rows(s->out, task->dim, s->rescale, block->rows, task->dim);
 }
 
-/* The tokens that leave the window while the block's T queries go by, W - 1 before the first query and on. The state does
- * not hold them yet: query i sees the first i of them through their features. Then they join the state, the last one
- * too, for the query after the block. */
+/* The tokens that leave the window while the block's T queries go by, W - 1 before the first query
+ * and on. The state does not hold them yet: query i sees the first i of them through their
+ * features. Then they join the state, the last one too, for the query after the block. */
 static void attend_leaving(const still_task *task, const still_block *block) {
   const still_scratch *s = task->scratch;
   const size_t tokens = block->at.tokens;

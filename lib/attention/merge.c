@@ -2,8 +2,8 @@
  *
  * y = (softmax numerator + gate * linear numerator) / (softmax sum + linear sum)
  *
- * The softmax part stands in units of exp(M), M the maximum over everything the query attends to exactly; the linear
- * part does not, and is never rescaled. So this comes last, when M is final.
+ * The softmax part stands in units of exp(M), M the maximum over everything the query attends to
+ * exactly; the linear part does not, and is never rescaled. So this comes last, when M is final.
  */
 #include "attention/attention_stages.h"
 

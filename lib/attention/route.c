@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Delayed selection (spec section 3): a whole chunk leaves the near window; its best-scored tokens are kept for
- * good, the others are summed up in the linear state or forgotten. */
+ * Delayed selection (spec section 3): a whole chunk leaves the near window; its best-scored tokens
+ * are kept for good, the others are summed up in the linear state or forgotten. */
 #include "attention/attention_stages.h"
 
 #include <math.h>

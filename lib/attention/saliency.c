@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * Routing scores of new tokens (spec section 2). The near window's softmax has just been made, and a token's last C
- * keys are part of it, so the score costs one pass over weights that lie in the first-level cache.
+ * Routing scores of new tokens (spec section 2). The near window's softmax has just been made, and
+ * a token's last C keys are part of it, so the score costs one pass over weights that lie in the
+ * first-level cache.
  */
 #include "attention/attention_stages.h"
 #include "base/random.h"
 
 #include <math.h>
 
-/* Weights relative to the near window's maximum may be too small to tell a token's own window: then its
- * logits are made again. */
+/* Weights relative to the near window's maximum may be too small to tell a token's own window: then
+ * its logits are made again. */
 static const float smallest_weight = 1e-20f;
 
 static void saliency_again(const still_task *task, const still_sight *near, size_t i) {
@@ -60,7 +61,8 @@ static void diagonal_scores(const still_task *task, const still_block *block,
 static float uniform_score(const still_attention_plan *plan, int64_t position) {
   const int64_t chunk = plan->options.chunk, keep = plan->keep, i = position % chunk;
   if (!keep) return 0;
-  /* the r whose slot [r C / lambda, (r + 1) C / lambda) holds i, and its neighbour when rounding splits them */
+  /* the r whose slot [r C / lambda, (r + 1) C / lambda) holds i, and its neighbour when rounding
+   * splits them */
   for (int64_t r = i * keep / chunk, last = r + 1; r <= last && r < keep; r++)
     if ((2 * r + 1) * chunk / (2 * keep) == i) return 1;
   return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * The salient cache: chosen tokens, appended in order of position, never rescored, never evicted. */
+ * The salient cache: chosen tokens, appended in order of position, never rescored, never evicted.
+ */
 #include "attention/attention_stages.h"
 
 void still_keep_chosen(still_kept *kept, int64_t already, const still_key_store *near,

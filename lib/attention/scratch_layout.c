@@ -19,8 +19,8 @@ static float *floats(cursor *at, size_t count) {
   return place(at, count, sizeof(float));
 }
 
-/* Columns of the widest step of the online softmax. STILL looks at its whole near window in one step, since the
- * saliency score needs the weights of one maximum. */
+/* Columns of the widest step of the online softmax. STILL looks at its whole near window in one
+ * step, since the saliency score needs the weights of one maximum. */
 static size_t widest_step(const still_attention_plan *plan) {
   const size_t near = plan->routes ? (size_t)plan->near_span : 0;
   return near > STILL_KEY_BLOCK ? near : STILL_KEY_BLOCK;

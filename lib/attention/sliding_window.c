@@ -14,7 +14,8 @@ void still_window_attend(const still_task *task, const still_block *block) {
   still_softmax_attend(task, block, &sight, 0, block->rows);
 }
 
-/* Sinks that have left every row's window; those that some row's window still holds are told apart by position. */
+/* Sinks that have left every row's window; those that some row's window still holds are told apart
+ * by position. */
 static void attend_sinks(const still_task *task, const still_block *block) {
   const int64_t left = block->at.position - task->plan->options.window + 1;
   const int64_t last_left = left + (int64_t)block->at.tokens - 1, sinks = task->plan->options.sinks;

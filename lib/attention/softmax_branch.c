@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * Exact attention by an online softmax: logits of a block of keys, running maximum and sum, weighted values.
+ * Exact attention by an online softmax: logits of a block of keys, running maximum and sum,
+ * weighted values.
  *
- * Where rows see different keys (causality, windows) the border is a stair: products run over pieces of STEP
- * keys and STEP rows that some row of the piece sees, and softmax_rows masks the rest by index. Masked logits are
- * never read, and rows that see nothing of a piece never multiply its values.
+ * Where rows see different keys (causality, windows) the border is a stair: products run over
+ * pieces of STEP keys and STEP rows that some row of the piece sees, and softmax_rows masks the
+ * rest by index. Masked logits are never read, and rows that see nothing of a piece never multiply
+ * its values.
  */
 #include "attention/attention_stages.h"
 

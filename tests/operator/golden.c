@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * golden [--level LEVEL] [--oracle] [--device DEVICE] FILE...: compares the operator with files made by the executable specification
- * (inputs and outputs as tensors, the case as metadata) and prints the largest error of each. Without --level through the portable
- * kernels; --oracle checks the float64 oracle instead of the operator.
- * Bounds: outputs 2e-5 of the row's largest value, scores 1e-4, routing identical. Exit 1 if any is broken.
+ * golden [--level LEVEL] [--oracle] [--device DEVICE] FILE...: compares the operator with files
+ * made by the executable specification (inputs and outputs as tensors, the case as metadata) and
+ * prints the largest error of each. Without --level through the portable kernels; --oracle checks
+ * the float64 oracle instead of the operator. Bounds: outputs 2e-5 of the row's largest value,
+ * scores 1e-4, routing identical. Exit 1 if any is broken.
  */
 #include "attention/attention_oracle.h"
 #include "base/memory.h"
@@ -101,7 +102,8 @@ static void run_oracle(golden *g, const still_attention_options *o,
   free(scores);
 }
 
-/* A device stays open, with its compiled shaders, as long as a plan holds it. NULL: it cannot be had. */
+/* A device stays open, with its compiled shaders, as long as a plan holds it. NULL: it cannot be
+ * had. */
 static still_attention_plan *hold_device(void) {
   still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
   still_attention_plan *plan = NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * What the cache says about itself: every token in exactly one place, memory as announced, and a plain list as
- * the model of what a sequence of operations leaves behind. */
+ * What the cache says about itself: every token in exactly one place, memory as announced, and a
+ * plain list as the model of what a sequence of operations leaves behind. */
 #include "attention/attention_plan.h"
 #include "base/random.h"
 #include "operator/problem.h"
@@ -32,7 +32,8 @@ static void box_free(box *b) {
   problem_free(&b->p);
 }
 
-/* Each key's features sum to 2 (two softmaxes), so z tells how many tokens the state has absorbed. */
+/* Each key's features sum to 2 (two softmaxes), so z tells how many tokens the state has absorbed.
+ */
 static double tokens_in_state(const box *b, int head) {
   const size_t features = 2 * b->p.dim;
   float *z = malloc(features * sizeof *z);
@@ -43,8 +44,8 @@ static double tokens_in_state(const box *b, int head) {
   return sum / 2;
 }
 
-/* Kept, near and linear tokens are a partition of all: kept positions are distinct and older than the near window, and
- * the state's mass is that of all the rest. */
+/* Kept, near and linear tokens are a partition of all: kept positions are distinct and older than
+ * the near window, and the state's mass is that of all the rest. */
 static void check_partition(const box *b) {
   still_attention_usage usage;
   still_attention_cache_usage(b->cache, &usage);
@@ -176,7 +177,8 @@ static void growing_kinds_grow_as_announced(void **state) {
   }
 }
 
-/* lambda = C keeps all; fewer tokens than the near window: full attention to the last bit of arithmetic. */
+/* lambda = C keeps all; fewer tokens than the near window: full attention to the last bit of
+ * arithmetic. */
 static void what_fits_is_not_evicted(void **state) {
   (void)state;
   still_attention_options o = small_options(STILL_ATTENTION_STILL);
@@ -210,8 +212,9 @@ static void ties_and_nan_scores_keep_the_first(void **state) {
   box_free(&b);
 }
 
-/* Random forwards, snapshots, roll-backs, saves, loads and resets; the model is the list of token numbers that the cache
- * should have seen, replayed into a fresh cache at every step that can be looked at. */
+/* Random forwards, snapshots, roll-backs, saves, loads and resets; the model is the list of token
+ * numbers that the cache should have seen, replayed into a fresh cache at every step that can be
+ * looked at. */
 typedef struct list_model {
   size_t tokens, snapshot_tokens, saved_tokens;
   void *snapshot, *saved;
@@ -359,7 +362,8 @@ static void no_nan_before_its_token(void **state) {
     }
 }
 
-/* Positive features that never shrink, a million tokens: the state stays finite and right to float32's digits. */
+/* Positive features that never shrink, a million tokens: the state stays finite and right to
+ * float32's digits. */
 static void a_million_tokens(void **state) {
   (void)state;
   still_attention_options o = small_options(STILL_ATTENTION_STILL);
