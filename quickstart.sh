@@ -74,10 +74,10 @@ run() {
   say "the answers of the model needle (6.8 M parameters, embedded), $(getconf _NPROCESSORS_ONLN) CPUs:"
   printf '%-34s %-10s %10s %10s %9s %9s\n' attention answer cache resident 'read t/s' 'write t/s'
   row "full"
-  row "STILL, 1024 tokens kept or near" --attn still --budget 1024 --metric keynorm --routing group
-  row "STILL, 512" --attn still --budget 512 --metric keynorm --routing group
+  row "STILL, budget of 1024 tokens" --attn still -c 4096 --budget 1024 --metric keynorm --routing group
+  row "STILL, 512" --attn still -c 4096 --budget 512 --metric keynorm --routing group
   row "sliding window of 1024" --attn swa --window 1024
-  say "STILL here keeps tokens by a fixed rule and forgets the rest: this model was not trained for it"
+  say "STILL here keeps the tokens with the largest keys and forgets the rest: the model was not trained for it"
   say "next: build/examples/programs/still-run -h; ./quickstart.sh test"
 }
 
