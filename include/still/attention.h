@@ -136,8 +136,12 @@ typedef struct still_attention_options {
 
   still_dtype cache_type; /* of keys and values in the cache; S and z are always f32. Default F32 */
   int threads;            /* 0 = still_default_threads() */
-  const char *
-      device; /* NULL or "cpu"; "vulkan", "vulkan:1" ...: run on that GPU, arrays stay on the host */
+  /* NULL or "cpu"; "vulkan" (the first real GPU), "vulkan:1" ...: run there, arrays stay on the host. A GPU knows
+   * STILL, FULL and SWA with head_dim a multiple of 4 up to 256, every metric but RANDOM, and cache types F32 and F16;
+   * the plan, or the cache, says UNSUPPORTED for the rest, and where the GPU's results fail their self-check. F16 uses
+   * matrix units where there are any (errors up to 5e-3 of a row's largest value). A forward that fails on the device half-way leaves
+   * a cache that only reset or load can make usable again. */
+  const char *device;
 } still_attention_options;
 
 #define STILL_ATTENTION_OPTIONS_INIT                                                               \

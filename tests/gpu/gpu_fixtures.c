@@ -11,8 +11,13 @@ const char *gpu_device(void) {
   return device ? device : "vulkan:0";
 }
 
+static still_vulkan *held;
+
+unsigned gpu_features(void) {
+  return held->features;
+}
+
 int gpu_run_tests(const struct CMUnitTest *tests, size_t count) {
-  still_vulkan *held;
   if (still_vulkan_open(&held, gpu_device())) {
     printf("skipped: %s\n", still_last_error());
     return 77;

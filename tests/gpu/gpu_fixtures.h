@@ -6,6 +6,8 @@
 #include "harness/check.h"
 
 const char *gpu_device(void);
+/* still_vulkan_feature bits of the device, while tests run. */
+unsigned gpu_features(void);
 
 /* Runs the tests with the device held open, so that shaders are compiled once, and checks that the library holds no
  * memory afterwards. Exit code for main(): 77 without the device. */
