@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * What still-evaluate compares: runs from their short form.
  *
- *   full,swa:256+sinks=4,still:256,still:256+metric=keynorm@adapter.safetensors,adapter:128@adapter.safetensors
+ *   full,swa:256+sinks=4,still:256,still:256+metric=keynorm@a.safetensors,adapter:128@a.safetensors
  *
- * KIND[:N][+OPTION=VALUE]...[@ADAPTER]; N is still's budget and the window of the others. KIND "adapter" takes the kind
- * of each layer from the adapter. What is left out is as the program's other flags say.
+ * KIND[:N][+OPTION=VALUE]...[@ADAPTER]; N is still's budget and the window of the others. KIND
+ * "adapter" takes the kind of each layer from the adapter. What is left out is as the program's
+ * other flags say.
  */
 #ifndef EVALUATE_RUNS_H
 #define EVALUATE_RUNS_H

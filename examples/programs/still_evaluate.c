@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * still-evaluate: how often a model finds what stood in a long text, for several kinds of attention side by side. */
+ * still-evaluate: how often a model finds what stood in a long text, for several kinds of attention
+ * side by side. */
 #include "evaluate_runs.h"
 #include "program_arguments.h"
 #include "program_model.h"

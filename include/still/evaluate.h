@@ -12,8 +12,9 @@
  *     still_evaluation_report *report = NULL;
  *     still_evaluate(runs, 2, &options, &report);
  *
- * Every run sees the same samples. A sample depends on the seed, the task, its length and its number alone, so a
- * result does not depend on what else was asked for, and an evaluation that was stopped goes on where it was.
+ * Every run sees the same samples. A sample depends on the seed, the task, its length and its
+ * number alone, so a result does not depend on what else was asked for, and an evaluation that was
+ * stopped goes on where it was.
  */
 #ifndef STILL_EVALUATE_H
 #define STILL_EVALUATE_H
@@ -27,7 +28,7 @@ extern "C" {
 /* Wilson's score interval (95 %) of the share right / count; 0 .. 1 for count 0. */
 STILL_API void still_wilson_interval(double right, int64_t count, double *low, double *high);
 
-/* ---- what is compared --------------------------------------------------------------------------- */
+/* ---- what is compared ----------------------------------------------------------------------- */
 
 typedef struct still_evaluation_run {
   const char *name; /* in reports and results; no two alike */
@@ -36,10 +37,10 @@ typedef struct still_evaluation_run {
       session; /* context 0: each sample's own length, so that N_max is what is needed */
 } still_evaluation_run;
 
-/* ---- tasks -------------------------------------------------------------------------------------- */
+/* ---- tasks ---------------------------------------------------------------------------------- */
 
-/* Retrieval in the style of RULER: sentences with something to remember ("needles") in a haystack of noise (five
- * sentences, repeated), prose (a text file) or other needles, then a question.
+/* Retrieval in the style of RULER: sentences with something to remember ("needles") in a haystack
+ * of noise (five sentences, repeated), prose (a text file) or other needles, then a question.
  *
  *   sniah1           one needle in noise, the value a number of 7 digits
  *   sniah2           one needle in prose, a number
@@ -52,9 +53,10 @@ typedef struct still_evaluation_run {
  *   multiquery       4 needles in prose, asked for all
  *   tracking         a variable's value passed on through 4 others, in noise; asked for the 5 names
  *
- * and stories in prose, the question about the last state of things: qa1 (where is a person), qa2 (where is a
- * thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom). babi1 .. babi5 are the same with facts,
- * questions and answers of bAbI's own files, spread over the prose as BABILong does it.
+ * and stories in prose, the question about the last state of things: qa1 (where is a person), qa2
+ * (where is a thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom).
+ * babi1 .. babi5 are the same with facts, questions and answers of bAbI's own files, spread over
+ * the prose as BABILong does it.
  */
 STILL_API const char *still_evaluation_task_name(size_t index); /* NULL after the last */
 
@@ -62,14 +64,14 @@ typedef struct still_evaluation_options {
   size_t size;
   const char *const *tasks;
   size_t task_count;
-  /* Tokens of a sample, answer included. Samples have exactly that many, but for multikey_dense and multikey_uuid (as
-   * many needles as fit). */
+  /* Tokens of a sample, answer included. Samples have exactly that many, but for multikey_dense and
+   * multikey_uuid (as many needles as fit). */
   const int *lengths;
   size_t length_count;
   int samples;   /* of each task and length, 1 .. 10^6, default 100 */
   uint64_t seed; /* default 7 */
-  /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from the beginning to the end,
-   * `samples` times (one-needle tasks alone). */
+  /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from the
+   * beginning to the end, `samples` times (one-needle tasks alone). */
   int depths;
   /* Files. NULL means: without prose, without bAbI, and the built-in wording and key words. */
   const char *haystack;  /* text, UTF-8 */
@@ -78,11 +80,11 @@ typedef struct still_evaluation_options {
   const char *keys;      /* JSON list of words for keys, or an object with the list "evaluation" */
   const char *results;   /* to be written: JSON lines, a head with command, settings and the models'
                             hashes, then each sample; NULL: none */
-  /* 1: samples that `results` already has are not asked again; it must be of the same settings and models. 0
-   * (default): an existing file is replaced. */
+  /* 1: samples that `results` already has are not asked again; it must be of the same settings and
+   * models. 0 (default): an existing file is replaced. */
   int resume;
-  /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's budget is left out
-   * with a warning; 0 (default): an error that names it. */
+  /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's
+   * budget is left out with a warning; 0 (default): an error that names it. */
   int skip_long;
   const char *command;               /* for the head of results, NULL = none */
   still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
@@ -95,7 +97,7 @@ typedef struct still_evaluation_options {
         0, 0, NULL, NULL, NULL                                                                     \
   }
 
-/* ---- results ------------------------------------------------------------------------------------ */
+/* ---- results -------------------------------------------------------------------------------- */
 
 /* What a run reached in a task at a length (and depth). */
 typedef struct still_evaluation_cell {
@@ -110,10 +112,11 @@ typedef struct still_evaluation_cell {
 
 typedef struct still_evaluation_report still_evaluation_report;
 
-/* Evaluates all tasks at all lengths by all runs. An answer is right when each of its tokens is the most likely
- * one after those before it, which is so exactly when greedy decoding gives it. Errors: ARGUMENT (a task or range that
- * is unknown, a run named twice, a length too short: says how many tokens the task needs), FILE, FORMAT (haystack, templates,
- * keys, results: with the line), CANCELLED (what was done is in results), and those of sessions. */
+/* Evaluates all tasks at all lengths by all runs. An answer is right when each of its tokens is the
+ * most likely one after those before it, which is so exactly when greedy decoding gives it. Errors:
+ * ARGUMENT (a task or range that is unknown, a run named twice, a length too short: says how many
+ * tokens the task needs), FILE, FORMAT (haystack, templates, keys, results: with the line),
+ * CANCELLED (what was done is in results), and those of sessions. */
 STILL_API still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
                                       const still_evaluation_options *options,
                                       still_evaluation_report **report);
@@ -132,15 +135,15 @@ STILL_API still_status still_evaluation_report_draw(const still_evaluation_repor
                                                     still_evaluation_picture picture,
                                                     const char *path);
 
-/* ---- language ----------------------------------------------------------------------------------- */
+/* ---- language ------------------------------------------------------------------------------- */
 
 typedef struct still_language_options {
   size_t size;
-  /* Tokens of a row, each after a begin-of-sequence token where the model wants one; 0 (default): the whole text in
-   * one row. */
+  /* Tokens of a row, each after a begin-of-sequence token where the model wants one; 0 (default):
+   * the whole text in one row. */
   int length;
-  /* How far the next row begins after a row, 1 .. length; 0 (default): length. What two rows have in common is
-   * scored once, in the first. */
+  /* How far the next row begins after a row, 1 .. length; 0 (default): length. What two rows have
+   * in common is scored once, in the first. */
   int stride;
   int rows;                          /* most rows; 0 (default): all that are complete */
   still_progress_callback *progress; /* tokens; not 0 stops: CANCELLED */
@@ -157,28 +160,28 @@ typedef struct still_language_result {
   double perplexity;    /* exp(nats) */
   double bits_per_byte;
   /* Against the reference; 0 without one. */
-  double
-      divergence; /* mean over tokens of KL(reference || run) of the next token's distribution, in nats */
+  double divergence; /* mean over tokens of KL(reference || run) of the next token's distribution,
+                        in nats */
   double divergence_99; /* the 99th percentile */
   double agreement;     /* share of tokens at which both have the same most likely next token */
 } still_language_result;
 
-/* How well a run predicts a text (any bytes), and how far its predictions are from those of a reference (NULL: none; a model
- * of the same vocabulary). Errors: ARGUMENT (a text of fewer tokens than a row), CANCELLED, NUMERIC, and those of
- * sessions. */
+/* How well a run predicts a text (any bytes), and how far its predictions are from those of a
+ * reference (NULL: none; a model of the same vocabulary). Errors: ARGUMENT (a text of fewer tokens
+ * than a row), CANCELLED, NUMERIC, and those of sessions. */
 STILL_API still_status still_evaluate_language(const still_evaluation_run *run,
                                                const still_evaluation_run *reference,
                                                const char *text, size_t bytes,
                                                const still_language_options *options,
                                                still_language_result *result);
 
-/* ---- multiple choice ---------------------------------------------------------------------------- */
+/* ---- multiple choice ------------------------------------------------------------------------ */
 
 typedef struct still_choice_options {
   size_t size;
   int items; /* most items, the first of the file; 0 (default): all */
-  /* Items of the file that are shown, answered, before each question; default 0. They are drawn by the seed and are
-   * never the item itself. */
+  /* Items of the file that are shown, answered, before each question; default 0. They are drawn by
+   * the seed and are never the item itself. */
   int examples;
   uint64_t seed;                     /* default 7 */
   still_progress_callback *progress; /* items; not 0 stops: CANCELLED */
@@ -194,12 +197,14 @@ typedef struct still_choice_result {
   int64_t right_norm; /* the same with the log-likelihood divided by the choice's bytes */
 } still_choice_result;
 
-/* A file of JSON lines {"question", "choices": [...], "answer": index or letter}, scored as lm-evaluation-harness does: the
- * likelihood of each choice after "Question: ...\nAnswer:". A question with a "_" is a sentence with a gap (WinoGrande):
- * scored is the rest of the sentence after each choice in the gap. What the choices of a question begin with alike is
- * evaluated once. Other names are understood, too: goal/sol1/sol2/label (PIQA), ctx/endings/label (HellaSwag: no "Question:"),
- * question.stem and choices.text with choices.label and answerKey (ARC), sentence/option1/option2 (WinoGrande). Errors:
- * FORMAT (file and line), ARGUMENT (a choice without tokens), CANCELLED and those of sessions. */
+/* A file of JSON lines {"question", "choices": [...], "answer": index or letter}, scored as
+ * lm-evaluation-harness does: the likelihood of each choice after "Question: ...\nAnswer:". A
+ * question with a "_" is a sentence with a gap (WinoGrande): scored is the rest of the sentence
+ * after each choice in the gap. What the choices of a question begin with alike is evaluated once.
+ * Other names are understood, too: goal/sol1/sol2/label (PIQA), ctx/endings/label (HellaSwag: no
+ * "Question:"), question.stem and choices.text with choices.label and answerKey (ARC),
+ * sentence/option1/option2 (WinoGrande). Errors: FORMAT (file and line), ARGUMENT (a choice without
+ * tokens), CANCELLED and those of sessions. */
 STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, const char *path,
                                               const still_choice_options *options,
                                               still_choice_result *result);

@@ -32,10 +32,12 @@ typedef int32_t still_token;
 
 typedef struct still_tokenizer still_tokenizer;
 
-/* Opens a tokenizer alone: a .gguf, a tokenizer.json, a SentencePiece tokenizer.model, or a vocab.json /
- * encoder.json for which merges_path names merges.txt / vocab.bpe (NULL otherwise). pattern names the
- * pre-tokenizer of a vocab.json pair ("gpt2", "llama3", "smollm", "qwen2"), NULL = "gpt2"; the other
- * kinds of file say it themselves. Errors: FILE, FORMAT, UNSUPPORTED (names what is unknown).
+/* Opens a tokenizer alone: a .gguf, a tokenizer.json, a SentencePiece tokenizer.model, a folder with one of
+ * these, or a vocab.json / encoder.json with its merges (merges_path NULL: merges.txt or vocab.bpe beside
+ * it). pattern names the pre-tokenizer of such a pair ("gpt2", "llama3", "smollm", "qwen2", "tekken"); NULL:
+ * that of the model whose vocabulary has this size, else "gpt2". The other kinds of file say it
+ * themselves. tokenizer_config.json, chat_template.jinja, generation_config.json and config.json beside a file
+ * that is no .gguf are read, too. Errors: FILE, FORMAT, UNSUPPORTED (names what is unknown).
  * Thread-safety: immutable, may be shared. */
 STILL_API still_status still_tokenizer_open(still_tokenizer **tokenizer, const char *path,
                                             const char *merges_path, const char *pattern);
@@ -104,9 +106,11 @@ typedef struct still_message {
 STILL_API const char *still_tokenizer_chat_family(const still_tokenizer *tokenizer);
 
 /* Formats messages from index `first` on (the ones before are already in the session) and encodes them,
- * with exactly one begin-of-sequence token when first is 0. add_generation appends what begins the
- * assistant's answer. Texts of messages never become special tokens. Output as in still_tokenize.
- * Errors: UNSUPPORTED (no or unknown template, a role the family does not have). */
+ * with exactly one begin-of-sequence token when first is 0. An answer of the assistant that stands before
+ * `first` is in the session with its end token, but without what the template puts after that. add_generation
+ * appends what begins the assistant's answer. Texts of messages never become special tokens. A system
+ * message goes into the next user message where the family has it there (llama2, mistral). Output as in
+ * still_tokenize. Errors: UNSUPPORTED (no or unknown template, a role the family does not have). */
 STILL_API still_status still_format_chat(const still_tokenizer *tokenizer,
                                          const still_message *messages, size_t count, size_t first,
                                          int add_generation, still_token *ids, size_t capacity,

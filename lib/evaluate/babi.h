@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * bAbI's files: numbered facts, and questions with their answers after tabs; a number 1 begins a new story. */
+ * bAbI's files: numbered facts, and questions with their answers after tabs; a number 1 begins a
+ * new story. */
 #ifndef STILL_EVALUATE_BABI_H
 #define STILL_EVALUATE_BABI_H
 

@@ -18,7 +18,8 @@ typedef struct quiz {
 
 /* ---- prompts */
 
-/* Other items with their answers, then the question with choice `choice` (an example shows its own answer). */
+/* Other items with their answers, then the question with choice `choice` (an example shows its own
+ * answer). */
 static still_status put_item(const quiz *q, const still_choice_item *item, size_t choice,
                              bool example, still_sample *sample) {
   STILL_TRY(still_sample_put_text(sample, q->tokenizer, item->starts[choice]));

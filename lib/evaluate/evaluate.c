@@ -133,7 +133,8 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* The samples of a cell group in order: of each index all depths, so that neighbours share their beginning. */
+/* The samples of a cell group in order: of each index all depths, so that neighbours share their
+ * beginning. */
 static bool next_place(const evaluation *e, still_result *place) {
   if (e->options->depths && ++place->depth_index < e->options->depths) return true;
   place->depth_index = e->options->depths ? 0 : -1;
@@ -177,7 +178,8 @@ static still_status ask(evaluation *e, still_evaluator *evaluator, const still_s
   return still_results_put(&e->results, place);
 }
 
-/* The next sample that the results file does not have; those it has are counted. count 0: none is left. */
+/* The next sample that the results file does not have; those it has are counted. count 0: none is
+ * left. */
 static still_status advance(evaluation *e, const still_task_material *material, still_result *place,
                             bool *more, still_sample *sample) {
   still_sample_free(sample);

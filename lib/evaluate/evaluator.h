@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Asks a session, one sample after the other; what two samples begin with alike is evaluated once. */
+ * Asks a session, one sample after the other; what two samples begin with alike is evaluated
+ * once. */
 #ifndef STILL_EVALUATE_EVALUATOR_H
 #define STILL_EVALUATE_EVALUATOR_H
 
@@ -12,8 +13,8 @@ typedef struct still_evaluator {
   size_t held;
 } still_evaluator;
 
-/* Evaluates count tokens from an empty session, or from the checkpoint where they begin as it does. At `shared` tokens
- * (0: nowhere) a new checkpoint is made, for the sample that comes next. */
+/* Evaluates count tokens from an empty session, or from the checkpoint where they begin as it does.
+ * At `shared` tokens (0: nowhere) a new checkpoint is made, for the sample that comes next. */
 still_status still_evaluator_prompt(still_evaluator *evaluator, const still_token *ids,
                                     size_t count, size_t shared);
 /* Tokens that two sequences begin with alike, at most most. */

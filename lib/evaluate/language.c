@@ -27,7 +27,8 @@ typedef struct language {
   const still_tokenizer *tokenizer;
 } language;
 
-/* A block of a row: `next` is what follows each of its tokens; those before `first` are not scored. */
+/* A block of a row: `next` is what follows each of its tokens; those before `first` are not
+ * scored. */
 typedef struct block {
   language *l;
   const still_token *next;
@@ -57,7 +58,8 @@ static void score_row(void *user, size_t index, const float *logits) {
   l->scored++;
 }
 
-/* Evaluates the first count - 1 tokens of the row, scores what follows each from token `first` on. */
+/* Evaluates the first count - 1 tokens of the row, scores what follows each from token `first`
+ * on. */
 static still_status evaluate_row(language *l, size_t count, size_t first, uint64_t total) {
   const size_t scored = l->scored;
   still_session_reset(l->session);

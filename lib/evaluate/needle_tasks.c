@@ -185,8 +185,8 @@ static still_status count_fact(const still_tokenizer *tokenizer, const char *fac
   return status;
 }
 
-/* Makes needles until no more fit with intro, question and answer; asks for one `place` of the way through them.
- * sizes has room for a number of tokens each. */
+/* Makes needles until no more fit with intro, question and answer; asks for one `place` of the way
+ * through them. sizes has room for a number of tokens each. */
 static still_status make_fitting(needle_set *set, still_task_order *order, const char *intro,
                                  size_t *sizes, size_t room) {
   const still_tokenizer *tokenizer = order->material->tokenizer;

@@ -5,23 +5,24 @@
 
 #include <still/model.h>
 
-/* Each sentence is encoded with a space before it, so that any sequence of them is the text's own encoding. */
+/* Each sentence is encoded with a space before it, so that any sequence of them is the text's own
+ * encoding. */
 typedef struct still_passage {
   still_token *ids;
   size_t *starts; /* of sentence i in ids; count + 1 */
   size_t count, id_room, start_room;
 } still_passage;
 
-/* Sentences end at . ! or ? before white space, or at an empty line; white space becomes one space. ARGUMENT where the
- * text has none. */
+/* Sentences end at . ! or ? before white space, or at an empty line; white space becomes one space.
+ * ARGUMENT where the text has none. */
 still_status still_passage_from_text(still_passage *passage, const still_tokenizer *tokenizer,
                                      const char *text, size_t bytes);
 still_status still_passage_add(still_passage *passage, const still_tokenizer *tokenizer,
                                const char *sentence, size_t bytes);
 void still_passage_free(still_passage *passage);
 
-/* n tokens that end with a sentence, from about `first` (any number, taken modulo count) on; after the last sentence
- * comes the first again. The first sentence may be cut at its beginning. */
+/* n tokens that end with a sentence, from about `first` (any number, taken modulo count) on; after
+ * the last sentence comes the first again. The first sentence may be cut at its beginning. */
 typedef struct still_slice {
   const still_passage *passage;
   size_t first, skip; /* the slice begins at token `skip` of sentence `first` */

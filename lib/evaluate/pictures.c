@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * Pictures of a report: SVG that stands alone, for light and dark pages. Runs differ by colour (Okabe and Ito's, which
- * the colour-blind can tell apart), dashes and marks; cells of heat maps say their number, too. */
+ * Pictures of a report: SVG that stands alone, for light and dark pages. Runs differ by colour
+ * (Okabe and Ito's, which the colour-blind can tell apart), dashes and marks; cells of heat maps
+ * say their number, too. */
 #include "base/files.h"
 #include "base/memory.h"
 
@@ -149,7 +150,8 @@ static void put_line(FILE *out, const axes *a, const frame *f, int run, int task
   fputs("\"/>", out);
   for (int l = 0; l < a->length_count; l++) {
     const still_evaluation_cell c = at(a, run, task, l, -1);
-    if (c.count) /* the interval, a little aside so that those of several runs do not cover each other */
+    if (c.count) /* the interval, a little aside so that those of several runs do not cover each
+                    other */
       fprintf(out, "<path stroke-width=\"1\" d=\"M%.1f %.1fV%.1f\"/>", x_of(a, f, l) + 2 * run,
               f->top + f->height * (1 - c.low), f->top + f->height * (1 - c.high));
   }

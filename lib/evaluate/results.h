@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * The results file: JSON lines, a head and then one for each sample, from which a stopped evaluation goes on.
+ * The results file: JSON lines, a head and then one for each sample, from which a stopped
+ * evaluation goes on.
  *
- *   {"still_evaluation": 1, "version": ..., "command": ..., "settings": ..., "runs": [{"run", "model", "hash"}]}
- *   {"run": "full", "task": "sniah1", "length": 4096, "depth_index": -1, "index": 0, "depth": 0.31, "right": 1,
- *    "seconds": 0.8}
+ *   {"still_evaluation": 1, "version": ..., "command": ..., "settings": ...,
+ *    "runs": [{"run", "model", "hash"}]}
+ *   {"run": "full", "task": "sniah1", "length": 4096, "depth_index": -1, "index": 0,
+ *    "depth": 0.31, "right": 1, "seconds": 0.8}
  */
 #ifndef STILL_EVALUATE_RESULTS_H
 #define STILL_EVALUATE_RESULTS_H
@@ -27,8 +29,9 @@ typedef struct still_result {
   double depth, right, seconds;
 } still_result;
 
-/* settings: whatever results must have in common to belong together, as text. ARGUMENT: the file there is of other
- * settings or models. FORMAT: a line that is damaged, with its number; the last one may be cut off, it is dropped. */
+/* settings: whatever results must have in common to belong together, as text. ARGUMENT: the file
+ * there is of other settings or models. FORMAT: a line that is damaged, with its number; the last
+ * one may be cut off, it is dropped. */
 still_status still_results_open(still_results *results, const still_evaluation_options *options,
                                 const still_evaluation_run *runs, size_t run_count,
                                 const char *settings);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Stories: people move about, carry things and pass them on; a question asks for the state of things at the end. In
- * the manner of bAbI's first five question types, the wording our own. */
+ * Stories: people move about, carry things and pass them on; a question asks for the state of
+ * things at the end. In the manner of bAbI's first five question types, the wording our own. */
 #include "base/memory.h"
 #include "evaluate/tasks.h"
 

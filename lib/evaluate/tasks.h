@@ -56,8 +56,9 @@ const still_task *still_task_get(size_t index);
 
 /* ---- for makers */
 
-/* intro, newline, `tokens of haystack with the facts in order in it`, newline, question, answer: exactly order->length
- * tokens. asked: the fact whose depth is the sample's. haystack NULL: the facts alone, as many of them as there are. */
+/* intro, newline, `tokens of haystack with the facts in order in it`, newline, question, answer:
+ * exactly order->length tokens. asked: the fact whose depth is the sample's. haystack NULL: the
+ * facts alone, as many of them as there are. */
 typedef struct still_prompt {
   const char *intro, *question, *answer;
   const still_passage *haystack;

@@ -11,7 +11,8 @@ typedef struct still_words {
   size_t count;
 } still_words;
 
-/* The names are those of templates.json of the model needle. Strings are static or belong to the documents. */
+/* The names are those of templates.json of the model needle. Strings are static or belong to the
+ * documents. */
 typedef struct still_wording {
   const char *intro_one, *intro_many;
   const char *needle, *question, *questions_values, *questions_queries;
@@ -31,8 +32,8 @@ typedef struct still_field {
   const char *name, *text;
 } still_field;
 
-/* The template with each {name} replaced; fields end with a NULL name. *out is freed with still_free. FORMAT: a name
- * that is none of them. */
+/* The template with each {name} replaced; fields end with a NULL name. *out is freed with
+ * still_free. FORMAT: a name that is none of them. */
 still_status still_fill_in(char **out, const char *text, const still_field *fields);
 
 #endif

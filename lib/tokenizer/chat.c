@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Messages to ids: the text the family's template would make, with the messages' own texts marked as plain. */
+ * Messages to ids: the text the family's template would make, with the messages' own texts marked
+ * as plain. */
 #include "base/memory.h"
 #include "tokenizer/encode.h"
 
@@ -65,7 +66,8 @@ static bool is_role(const still_message *message, const char *role) {
   return !strcmp(message->role, role);
 }
 
-/* ---- families: `begin` before the first message, `message` for each, `generate` before an answer */
+/* ---- families: `begin` before the first message, `message` for each, `generate` before an
+ * answer */
 
 static still_status llama3_header(writer *w, const char *role) {
   STILL_TRY(frame(w, "<|start_header_id|>"));

@@ -23,8 +23,8 @@ static still_status copy_mark(char **out, const char *text, const char *mark) {
   return copy_range(out, begin, end);
 }
 
-/* The text between "<|im_start|>system\n" and "<|im_end|>" where it is a plain one: what some models say when
- * there is no system message. */
+/* The text between "<|im_start|>system\n" and "<|im_end|>" where it is a plain one: what some
+ * models say when there is no system message. */
 static still_status find_default_system(still_chat_template *chat, const char *text) {
   static const char start[] = "<|im_start|>system", stop[] = "<|im_end|>";
   for (const char *at = text; (at = strstr(at, start));) {

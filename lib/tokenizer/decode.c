@@ -77,7 +77,8 @@ static still_status make_room(still_decoder *d, size_t bytes) {
   return STILL_OK;
 }
 
-/* Turns raw bytes into text; the end of an incomplete character stays pending, or at the end is replaced. */
+/* Turns raw bytes into text; the end of an incomplete character stays pending, or at the end is
+ * replaced. */
 static void decode(still_decoder *d, size_t bytes, bool at_end, const char **text, size_t *out) {
   static const char replacement[] = "\xef\xbf\xbd";
   char *to = d->text;

@@ -71,8 +71,8 @@ static still_status encode_bytes(void *user, const char *word, size_t bytes) {
 
 /* ---- SentencePiece */
 
-/* The tokens a word begins with: its characters, the bytes of those without a token, or one unknown token for
- * a run of them. */
+/* The tokens a word begins with: its characters, the bytes of those without a token, or one unknown
+ * token for a run of them. */
 static still_status encode_characters(encoder *e, const char *word, size_t bytes) {
   const still_tokenizer *t = e->tokenizer;
   size_t count = 0, length;
@@ -95,8 +95,8 @@ static bool is_mark(const char *text, size_t left) {
   return left >= STILL_SPACE_MARK_BYTES && !memcmp(text, STILL_SPACE_MARK, STILL_SPACE_MARK_BYTES);
 }
 
-/* Length of the first word: up to the next space mark (cut_at_marks) or to the next one after another
- * character (cut_at_words). */
+/* Length of the first word: up to the next space mark (cut_at_marks) or to the next one after
+ * another character (cut_at_words). */
 static size_t word_length(const still_tokenizer *t, const char *text, size_t bytes) {
   if (!t->cut_at_marks && !t->cut_at_words) return bytes;
   size_t at = 0;
@@ -261,7 +261,8 @@ still_status still_tokenize(const still_tokenizer *tokenizer, const char *text, 
 
 still_status still_tokenize_new(const still_tokenizer *tokenizer, const char *text, size_t bytes,
                                 unsigned flags, still_token **ids, size_t *count) {
-  /* A token takes a byte of text at least, but for bos and the space before each of SentencePiece's pieces. */
+  /* A token takes a byte of text at least, but for bos and the space before each of SentencePiece's
+   * pieces. */
   size_t room = bytes + 2;
   still_status status = STILL_OK;
   *ids = NULL;

@@ -61,7 +61,8 @@ static void regex_release(void *block, void *user) {
   still_free(block);
 }
 
-/* Writes \s and \S out as Unicode's White_Space: PCRE2's own includes U+180E, the models' libraries' do not. */
+/* Writes \s and \S out as Unicode's White_Space: PCRE2's own includes U+180E, the models'
+ * libraries' do not. */
 static void expand_spaces(char *out, const char *pattern) {
   static const char spaces[] = "\\t-\\r\\x{85}\\p{Z}";
   bool in_class = false;
@@ -262,14 +263,15 @@ still_status still_splitter_create(still_splitter **splitter, const still_pretok
     return STILL_ERROR_MEMORY;
   }
   if (s->stack) pcre2_jit_stack_assign(s->context, NULL, s->stack);
-  /* The known patterns step back over one run of characters at most, so their time is bounded without PCRE2's
-   * counters, which long runs of blanks would reach. */
+  /* The known patterns step back over one run of characters at most, so their time is bounded
+   * without PCRE2's counters, which long runs of blanks would reach. */
   pcre2_set_match_limit(s->context, UINT32_MAX);
   *splitter = s;
   return STILL_OK;
 }
 
-/* Length of the match that begins at `at` or, where the text before the next match is none, of that text. */
+/* Length of the match that begins at `at` or, where the text before the next match is none, of that
+ * text. */
 static still_status next_piece(still_splitter *s, int stage, const char *text, size_t bytes,
                                size_t at, size_t *length) {
   const pcre2_code *code = s->pretokenizer->stages[stage];

@@ -130,8 +130,8 @@ static still_token first_of(const still_tokenizer *t, const char *const *names) 
   return id;
 }
 
-/* True if no token has a space mark after another character, so that no merge crosses the beginning of a
- * word. */
+/* True if no token has a space mark after another character, so that no merge crosses the beginning
+ * of a word. */
 static bool words_are_apart(const still_vocabulary *v) {
   for (size_t id = 0; id < v->count; id++) {
     size_t length;
@@ -149,8 +149,8 @@ static bool words_are_apart(const still_vocabulary *v) {
   return true;
 }
 
-/* Byte-level vocabularies may lack bytes that no text holds (SmolLM2's lacks 21: control characters, bytes that
- * are never UTF-8), but not the printable ones. */
+/* Byte-level vocabularies may lack bytes that no text holds (SmolLM2's lacks 21: control
+ * characters, bytes that are never UTF-8), but not the printable ones. */
 static still_status check_coverage(const still_tokenizer *t) {
   if (t->has_byte_tokens || (!t->pretokenizer && t->unknown >= 0)) return STILL_OK;
   int byte = t->pretokenizer ? ' ' : 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * A tokenizer's inside and the steps in which the loaders of the different files put it together. */
+ * A tokenizer's inside and the steps in which the loaders of the different files put it
+ * together. */
 #ifndef STILL_TOKENIZER_TOKENIZER_BUILD_H
 #define STILL_TOKENIZER_TOKENIZER_BUILD_H
 
@@ -57,7 +58,8 @@ typedef struct still_token_list {
   size_t count, room;
 } still_token_list;
 
-/* The entry of an id; ids up to it come into being as UNUSED. FORMAT for an id beyond STILL_MOST_TOKENS. */
+/* The entry of an id; ids up to it come into being as UNUSED. FORMAT for an id beyond
+ * STILL_MOST_TOKENS. */
 still_status still_token_list_at(still_token_list *list, uint64_t id, still_token_entry **entry);
 void still_token_list_free(still_token_list *list);
 
@@ -68,14 +70,15 @@ still_status still_tokenizer_set_tokens(still_tokenizer *tokenizer, const still_
 still_status still_tokenizer_set_special(const still_tokenizer *tokenizer, const char *what,
                                          uint64_t id, still_token *special);
 void still_tokenizer_add_end(still_tokenizer *tokenizer, still_token id);
-/* Last: finds begin and end tokens by the names in common use where no file told them, and checks that every
- * text can be encoded. */
+/* Last: finds begin and end tokens by the names in common use where no file told them, and checks
+ * that every text can be encoded. */
 still_status still_tokenizer_finish(still_tokenizer *tokenizer);
 
 /* The names "<0x00>" .. "<0xFF>" of byte tokens; -1 for any other text. */
 int still_byte_of_name(const char *text, size_t length);
 
-/* ---- loaders; *tokenizer is set only on success. Those of files also read what lies beside them. */
+/* ---- loaders; *tokenizer is set only on success. Those of files also read what lies beside
+ * them. */
 
 still_status still_tokenizer_from_json(still_tokenizer **tokenizer, const char *path);
 still_status still_tokenizer_from_sentencepiece(still_tokenizer **tokenizer, const char *path);
@@ -84,7 +87,8 @@ still_status still_tokenizer_parse_json(still_tokenizer **tokenizer, const char 
                                         const char *text, size_t bytes);
 still_status still_tokenizer_parse_sentencepiece(still_tokenizer **tokenizer, const char *name,
                                                  const void *data, size_t bytes);
-/* A vocabulary {"token": id} with its merges, one a line. pattern NULL: see still_tokenizer_open. */
+/* A vocabulary {"token": id} with its merges, one a line. pattern NULL: see
+ * still_tokenizer_open. */
 still_status still_tokenizer_from_pair(still_tokenizer **tokenizer, const char *vocabulary_path,
                                        const char *merges_path, const char *pattern);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * tokenizer.json of Hugging Face's tokenizers: models of type BPE, byte-level or of SentencePiece's kind. */
+ * tokenizer.json of Hugging Face's tokenizers: models of type BPE, byte-level or of SentencePiece's
+ * kind. */
 #include "base/memory.h"
 #include "tokenizer/tokenizer_config.h"
 
@@ -149,7 +150,8 @@ static const still_json *find_template_processing(const still_json *post) {
   return s;
 }
 
-/* A template that puts a special token before the text says that bos comes first, and which token it is. */
+/* A template that puts a special token before the text says that bos comes first, and which token
+ * it is. */
 static void read_post_processor(still_tokenizer *t, const still_json *post) {
   const still_json *single = still_json_find(find_template_processing(post), "single");
   const still_json *special = still_json_find(still_json_first(single), "SpecialToken");

@@ -4,7 +4,8 @@
  *   ModelProto   1 pieces (repeated)  2 trainer_spec  3 normalizer_spec
  *   piece        1 text  2 score (float)  3 type
  *   trainer      3 model_type  40 unk_id  41 bos_id  42 eos_id
- *   normalizer   2 precompiled_charsmap  3 add_dummy_prefix  4 remove_extra_whitespaces  5 escape_whitespaces
+ *   normalizer   2 precompiled_charsmap  3 add_dummy_prefix  4 remove_extra_whitespaces
+ *                5 escape_whitespaces
  */
 #include "base/files.h"
 #include "base/memory.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "tokenizer/utf8.h"
 
-/* Length of the sequence that a lead byte begins and the range of its second byte (Unicode, table 3-7);
- * 0 = no lead byte. */
+/* Length of the sequence that a lead byte begins and the range of its second byte (Unicode, table
+ * 3-7); 0 = no lead byte. */
 static size_t lead_byte(uint8_t lead, uint8_t *low, uint8_t *high) {
   *low = 0x80, *high = 0xbf;
   if (lead < 0x80) return 1;

@@ -13,8 +13,9 @@ typedef enum still_utf8_state {
   STILL_UTF8_INCOMPLETE /* valid as far as it goes */
 } still_utf8_state;
 
-/* Looks at the character at text (left >= 1 bytes). *length is its length, or for an invalid or incomplete
- * one the length of what Unicode replaces by one U+FFFD (the maximal subpart, at least 1). */
+/* Looks at the character at text (left >= 1 bytes). *length is its length, or for an invalid or
+ * incomplete one the length of what Unicode replaces by one U+FFFD (the maximal subpart, at least
+ * 1). */
 still_utf8_state still_utf8_scan(const char *text, size_t left, size_t *length);
 
 /* The code point of a valid character. */

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-/* GPT-2's table: printable Latin-1 characters stand for their own byte, the k-th of the other bytes is
- * U+0100 + k. Returns the byte of a character, or -1. */
+/* GPT-2's table: printable Latin-1 characters stand for their own byte, the k-th of the other bytes
+ * is U+0100 + k. Returns the byte of a character, or -1. */
 static int byte_of_character(uint32_t code) {
   if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xff && code != 0xad))
     return (int)code;
@@ -18,8 +18,8 @@ static int byte_of_character(uint32_t code) {
   return k == 0x43 ? 0xad : (int)(k - 0x21 + 0x7f); /* 7f .. a0, ad */
 }
 
-/* Writes the bytes that a byte-level text stands for (never more than length). Characters outside the table
- * stay as they are. */
+/* Writes the bytes that a byte-level text stands for (never more than length). Characters outside
+ * the table stay as they are. */
 static size_t bytes_of_text(const char *text, size_t length, char *bytes) {
   size_t count = 0, step;
   for (size_t i = 0; i < length; i += step) {

@@ -41,8 +41,8 @@ typedef struct still_vocabulary {
   uint64_t seed; /* so that a file cannot be made to collide */
 } still_vocabulary;
 
-/* Ids are the indices of entries. With byte_level the text of NORMAL tokens is turned into the bytes it
- * stands for. Of two NORMAL tokens with equal bytes the first is found. FORMAT, MEMORY. */
+/* Ids are the indices of entries. With byte_level the text of NORMAL tokens is turned into the
+ * bytes it stands for. Of two NORMAL tokens with equal bytes the first is found. FORMAT, MEMORY. */
 still_status still_vocabulary_build(still_vocabulary *vocabulary, const still_token_entry *entries,
                                     size_t count, bool byte_level);
 void still_vocabulary_free(still_vocabulary *vocabulary);

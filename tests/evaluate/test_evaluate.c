@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * still_evaluate: the same numbers every time, results that go on where they were, shared beginnings, intervals. */
+ * still_evaluate: the same numbers every time, results that go on where they were, shared
+ * beginnings, intervals. */
 #include "byte_model.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Samples: exactly as long as asked, needles where they should be, answers that the text holds, equal seeds equal
- * samples. */
+ * Samples: exactly as long as asked, needles where they should be, answers that the text holds,
+ * equal seeds equal samples. */
 #include "../tokenizer/small_vocabulary.h"
 #include "evaluate/tasks.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Files of tokenizer cases: {"text", "ids", "decoded"} one a line (.jsonl), the same in "cases" of one object (.json),
- * or a .inp with its .out beside it, as llama.cpp has them. */
+ * Files of tokenizer cases: {"text", "ids", "decoded"} one a line (.jsonl), the same in "cases" of
+ * one object (.json), or a .inp with its .out beside it, as llama.cpp has them. */
 #ifndef STILL_TESTS_CASES_H
 #define STILL_TESTS_CASES_H
 

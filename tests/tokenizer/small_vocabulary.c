@@ -9,8 +9,8 @@
 
 /* ---- byte-level */
 
-/* GPT-2's printable stand-in for a byte, the way it was made: bytes that print stand for themselves, the others follow
- * from U+0100 on. */
+/* GPT-2's printable stand-in for a byte, the way it was made: bytes that print stand for
+ * themselves, the others follow from U+0100 on. */
 static uint32_t character_of(int byte) {
   uint32_t next = 0x100;
   for (int b = 0; b < 256; b++) {

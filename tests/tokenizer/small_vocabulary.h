@@ -7,9 +7,10 @@
 
 #include <still/model.h>
 
-/* A byte-level tokenizer.json: ids 0 .. 255 are the bytes, 256 + i what merge i makes. merges: "left right" in the
- * printable characters of such files, or a lone token that no merge makes; NULL-terminated. pre_tokenizer, added
- * (members of "added_tokens") and more (further members of the document, each with a comma before it) are JSON. */
+/* A byte-level tokenizer.json: ids 0 .. 255 are the bytes, 256 + i what merge i makes. merges:
+ * "left right" in the printable characters of such files, or a lone token that no merge makes;
+ * NULL-terminated. pre_tokenizer, added (members of "added_tokens") and more (further members of
+ * the document, each with a comma before it) are JSON. */
 char *small_byte_level(const char *pre_tokenizer, const char *const *merges, bool ignore_merges,
                        const char *added, const char *more);
 
@@ -21,7 +22,8 @@ char *small_byte_level(const char *pre_tokenizer, const char *const *merges, boo
 #define SMALL_BYTES                                                                                \
   "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"trim_offsets\":true,\"use_regex\":false}"
 
-/* A SentencePiece piece; type as SentencePiece numbers it: 1 normal, 2 unknown, 3 control, 4 user defined, 6 byte. */
+/* A SentencePiece piece; type as SentencePiece numbers it: 1 normal, 2 unknown, 3 control, 4 user
+ * defined, 6 byte. */
 typedef struct small_piece {
   const char *text;
   float score;

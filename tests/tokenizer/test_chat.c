@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Chat formats of the four families: what stands where, one begin token, no token smuggled in by a message. */
+ * Chat formats of the four families: what stands where, one begin token, no token smuggled in by a
+ * message. */
 #include "small_vocabulary.h"
 
 #include "base/memory.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Files of tokenizers: what is not known or damaged is named; nothing leaks when memory runs out; a large vocabulary
- * loads quickly. */
+ * Files of tokenizers: what is not known or damaged is named; nothing leaks when memory runs out; a
+ * large vocabulary loads quickly. */
 #include "small_vocabulary.h"
 
 #include "base/memory.h"

@@ -3,10 +3,11 @@
  *
  *   tokenizer_cases [--optional] [--pattern NAME] MODEL [MERGES] CASES...
  *
- * MODEL: .gguf, tokenizer.json, tokenizer.model, a folder, or vocab.json / encoder.json with MERGES (else looked for
- * beside it). CASES: .jsonl, .json or .inp, see cases.h. No begin-of-sequence token. References differ in whether they
- * read the names of special tokens in a text as these tokens: a case counts as exact either way, and how many
- * needed the second is said. --optional: status 77 (skipped) when MODEL or a file of cases is not there. */
+ * MODEL: .gguf, tokenizer.json, tokenizer.model, a folder, or vocab.json / encoder.json with MERGES
+ * (else looked for beside it). CASES: .jsonl, .json or .inp, see cases.h. No begin-of-sequence
+ * token. References differ in whether they read the names of special tokens in a text as these
+ * tokens: a case counts as exact either way, and how many needed the second is said. --optional:
+ * status 77 (skipped) when MODEL or a file of cases is not there. */
 #include "cases.h"
 
 #include <stdio.h>
