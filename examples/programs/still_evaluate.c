@@ -123,14 +123,15 @@ static const char *command_line(int argc, char **argv) {
 
 static int show_progress(void *user, uint64_t done, uint64_t total) {
   static double start, shown;
+  static uint64_t before; /* what the results file already had comes at once */
   (void)user;
   const double time = program_seconds();
-  if (!start || done < 2) start = time;
-  if (isatty(STDERR_FILENO) && !program_quiet() && time - shown > 0.2 && done > 1) {
-    const double left = (time - start) / (double)(done - 1) * (double)(total - done);
-    fprintf(stderr, "\r\033[K%llu of %llu, %.0f min %02.0f s left", (unsigned long long)done,
-            (unsigned long long)total, left / 60 - 0.5 > 0 ? (double)(int)(left / 60) : 0.0,
-            left - 60 * (double)(int)(left / 60));
+  if (!start || done < before || time - start < 1e-3) start = time, before = done;
+  if (isatty(STDERR_FILENO) && !program_quiet() && time - shown > 0.2 && done > before) {
+    const double rate = (time - start) / (double)(done - before);
+    const long left = (long)(rate * (double)(total - done));
+    fprintf(stderr, "\r\033[K%llu of %llu, %ld min %02ld s left", (unsigned long long)done,
+            (unsigned long long)total, left / 60, left % 60);
     shown = time;
   }
   return program_interrupted();
