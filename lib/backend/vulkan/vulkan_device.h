@@ -70,7 +70,4 @@ void still_vulkan_list(still_device_info *devices, size_t capacity, size_t *coun
 
 /* Drops features of the open device ("f16"), e.g. after a failed self-check; logged with the reason. */
 void still_vulkan_switch_off(still_vulkan *vulkan, unsigned features, const char *reason);
-/* "f16", for one bit. */
-const char *still_vulkan_feature_name(unsigned feature);
-
 #endif

@@ -38,12 +38,6 @@ static const struct {
 } names[] = {{STILL_VULKAN_F16, "f16"}, {STILL_VULKAN_COOPMAT, "coopmat"}};
 enum { FEATURES = sizeof names / sizeof names[0] };
 
-const char *still_vulkan_feature_name(unsigned feature) {
-  for (size_t i = 0; i < FEATURES; i++)
-    if (names[i].feature == feature) return names[i].name;
-  return "f32";
-}
-
 const char *still_vulkan_feature_list(unsigned features, char *buffer, size_t bytes) {
   size_t used = 0;
   snprintf(buffer, bytes, "f32 only");
