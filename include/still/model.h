@@ -185,7 +185,8 @@ typedef struct still_session_options {
   const char
       *layer_kinds; /* kinds of single layers over `attention`: "0-3,7:full;4:swa"; NULL = none */
   int context; /* FULL: the most tokens the session takes. STILL: N_max, what the budget is certified
-                                for. 0 = the model's trained context */
+                                for. 0 = what the adapter in use was trained for, where layers have a budget, or else
+                                the model's trained context */
   still_dtype cache_type; /* default F32 */
   int block;   /* tokens of a prefill block, 1 .. 65536, default 512; bounds the work space */
   int threads; /* 0 = the model's */

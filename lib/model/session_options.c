@@ -122,6 +122,12 @@ bool still_layer_grows(const still_session_layer *layer) {
   return !is_bounded(still_attention_plan_options(layer->plan));
 }
 
+/* N_max of layers with a budget: what the caller says, or else what their adapter was trained for. 0: neither. */
+static int certified_context(const still_model *model, const still_session_options *options) {
+  if (options->context || !uses_adapter(model, options)) return options->context;
+  return model->adapter->attention.context;
+}
+
 /* ---- plans -------------------------------------------------------------------------------------- */
 
 enum { FIRST_CAPACITY = 4096 }; /* tokens that growing caches are made for at first */
@@ -147,7 +153,8 @@ static still_attention_options plan_options(const still_model *model,
   options.sinks = from->sinks;
   options.cache_type = from->cache_type;
   options.threads = from->threads;
-  options.context = from->context;
+  options.context = is_bounded(&options) ? certified_context(model, from) : from->context;
+  if (!options.context) options.context = config->trained_context;
   if (!is_bounded(&options) && options.context > FIRST_CAPACITY) options.context = FIRST_CAPACITY;
   return options;
 }
@@ -194,7 +201,6 @@ still_status still_session_resolve(const still_model *model, const still_session
   *resolved = given ? *given : defaults;
   STILL_TRY(STILL_CHECK_OPTIONS_SIZE(resolved, still_session_options));
   STILL_TRY(check_options(resolved));
-  if (!resolved->context) resolved->context = model->weights->config.trained_context;
   if (!resolved->threads) resolved->threads = model->threads;
   if (uses_adapter(model, resolved)) apply_adapter(model->adapter, resolved);
 
@@ -205,6 +211,11 @@ still_status still_session_resolve(const still_model *model, const still_session
   for (int i = 0; !status && i < count; i++)
     status = make_plan(model, resolved, kinds[i], i, &layers[i]);
   still_free(kinds);
+  if (status) return status;
+  bool grows = false;
+  for (int i = 0; i < count; i++) grows = grows || still_layer_grows(&layers[i]);
+  if (!grows) resolved->context = certified_context(model, resolved);
+  if (!resolved->context) resolved->context = model->weights->config.trained_context;
   resolved->layer_kinds = NULL; /* the caller's text need not live on */
-  return status;
+  return STILL_OK;
 }

@@ -292,6 +292,35 @@ static void options_win_over_the_adapter(void **state) {
 }
 
 /* The linear state goes through saving, checkpoints and splits as the rest does. */
+/* The budget is spread over what the adapter was trained for, unless the caller says otherwise or a layer grows. */
+static void context_of_the_adapter_sets_what_is_kept(void **state) {
+  (void)state;
+  const still_model_config config = small_config();
+  still_adapter *adapter = make_still(&config, false);
+  adapter->attention.context = 64;
+  still_model_options model_options = STILL_MODEL_OPTIONS_INIT;
+  model_options.adapter = write_adapter(adapter, &config, "context.safetensors", STILL_TENSOR_F32);
+  model_run run;
+  check_ok(still_model_open(&run.model, small_gguf(), &model_options));
+  const struct {
+    int context;
+    const char *layer_kinds;
+    int planned, of_session;
+  } cases[] = {{0, NULL, 64, 64}, {128, NULL, 128, 128}, {0, "0:full", 64, config.trained_context}};
+  for (size_t i = 0; i < CHECK_COUNT(cases); i++) {
+    still_session_options options = STILL_SESSION_OPTIONS_INIT;
+    options.context = cases[i].context;
+    options.layer_kinds = cases[i].layer_kinds;
+    check_ok(still_session_create(&run.session, run.model, &options));
+    assert_int_equal(still_attention_plan_options(run.session->layers[1].plan)->context,
+                     cases[i].planned);
+    assert_int_equal(run.session->options.context, cases[i].of_session);
+    still_session_destroy(run.session);
+  }
+  still_model_destroy(run.model);
+  still_adapter_destroy(adapter);
+}
+
 static void trained_sessions_split_and_save(void **state) {
   (void)state;
   const still_model_config config = small_config();
@@ -641,6 +670,7 @@ int main(void) {
       cmocka_unit_test(gate_weighs_the_linear_branch),
       cmocka_unit_test(all_kept_equals_full_attention),
       cmocka_unit_test(options_win_over_the_adapter),
+      cmocka_unit_test(context_of_the_adapter_sets_what_is_kept),
       cmocka_unit_test(trained_sessions_split_and_save),
       cmocka_unit_test(wrong_metadata_is_named),
       cmocka_unit_test(wrong_tensors_are_named),
