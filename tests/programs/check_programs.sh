@@ -91,7 +91,7 @@ check_answers() {
   expect 0 "$still_run" -f "$needle/question.txt" $greedy; out_is " 2058756"; err_has "full attention"
   for budget in 256 512; do # STILL attention as trained, and its cache does not know how long the text is
     expect 0 "$still_run" --adapter "$needle/adapter.safetensors" --budget $budget -f "$needle/question.txt" $greedy
-    out_is " 2058756"; err_has "still attention"
+    out_is " 2058756"; err_has "are summed up"
   done
   expect 0 "$still_run" -f "$question" $greedy -q; out_is " 2058756"; err_is_empty
   cp "$question" "$work/in"
