@@ -10,29 +10,94 @@
 
 #if STILL_HAVE_OPENBLAS
 #include <cblas.h>
+#endif
+
+/* ---- products ----------------------------------------------------------------------------------- */
+
+typedef struct product {
+  bool transpose_a, transpose_b;
+  size_t m, n, k;
+  float alpha;
+  const float *a;
+  size_t a_row;
+  const float *b;
+  size_t b_row;
+  float beta; /* 0 or 1 */
+  float *c;
+  size_t c_row;
+} product;
+
+enum {
+  BLOCK_ROWS = 64, /* of C in a piece of a product ... */
+  BLOCK_COLUMNS = 256,
+  BLOCK_DEPTH = 256, /* ... of which 32 columns of B, 32 KiB, are packed at a time */
+};
+
+static size_t smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+/* alpha op(B), rows p .. p+depth-1, columns j .. j+columns-1 (at most a tile): (depth, tile). */
+static void pack_tile(float *tile, const product *x, size_t p, size_t j, size_t depth,
+                      size_t columns) {
+  if (x->transpose_b)
+    still_kernels_get()->pack_keys(tile, 0, x->b + j * x->b_row + p, x->b_row, columns, depth);
+  else
+    for (size_t r = 0; r < depth; r++)
+      memcpy(tile + r * STILL_KEY_TILE, x->b + (p + r) * x->b_row + j, columns * sizeof *tile);
+  for (size_t r = 0; x->alpha != 1 && r < depth; r++)
+    for (size_t i = 0; i < columns; i++) tile[r * STILL_KEY_TILE + i] *= x->alpha;
+}
+
+static void product_block(const product *x, size_t i, size_t first) {
+  const still_kernels *kernels = still_kernels_get();
+  const size_t rows = smaller(BLOCK_ROWS, x->m - i), last = smaller(first + BLOCK_COLUMNS, x->n);
+  const size_t a_row = x->transpose_a ? 1 : x->a_row, a_column = x->transpose_a ? x->a_row : 1;
+  float tile[BLOCK_DEPTH * STILL_KEY_TILE];
+  for (size_t j = first; j < last; j += STILL_KEY_TILE)
+    for (size_t p = 0; p < x->k; p += BLOCK_DEPTH) {
+      const size_t depth = smaller(BLOCK_DEPTH, x->k - p),
+                   columns = smaller(STILL_KEY_TILE, last - j);
+      pack_tile(tile, x, p, j, depth, columns);
+      kernels->matmul(x->c + i * x->c_row + j, x->c_row, x->a + i * a_row + p * a_column, a_row,
+                      a_column, tile, STILL_KEY_TILE, rows, columns, depth, p || x->beta != 0);
+    }
+}
+
+static void own_product(const product *x) {
+  STILL_OMP(parallel for collapse(2) schedule(static))
+  for (size_t i = 0; i < x->m; i += BLOCK_ROWS)
+    for (size_t j = 0; j < x->n; j += BLOCK_COLUMNS) product_block(x, i, j);
+}
+
+#if STILL_HAVE_OPENBLAS
+/* An OpenBLAS older than the CPU falls back to code for SSE3 (its core "Prescott"), several times slower than our
+ * own products. */
+static bool blas_knows_the_cpu(void) {
+  return strcmp(openblas_get_corename(), "Prescott") || !strcmp(still_cpu_level(), "portable");
+}
+
+static bool blas_product(const product *x) {
+  if (!blas_knows_the_cpu()) return false;
+  cblas_sgemm(CblasRowMajor, x->transpose_a ? CblasTrans : CblasNoTrans,
+              x->transpose_b ? CblasTrans : CblasNoTrans, (blasint)x->m, (blasint)x->n,
+              (blasint)x->k, x->alpha, x->a, (blasint)x->a_row, x->b, (blasint)x->b_row, x->beta,
+              x->c, (blasint)x->c_row);
+  return true;
+}
+#else
+static bool blas_product(const product *x) {
+  (void)x;
+  return false;
+}
+#endif
 
 void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row) {
-  cblas_sgemm(CblasRowMajor, transpose_a ? CblasTrans : CblasNoTrans,
-              transpose_b ? CblasTrans : CblasNoTrans, (blasint)m, (blasint)n, (blasint)k, alpha, a,
-              (blasint)a_row, b, (blasint)b_row, beta, c, (blasint)c_row);
+  const product x = {transpose_a, transpose_b, m, n, k, alpha, a, a_row, b, b_row, beta, c, c_row};
+  if (!blas_product(&x)) own_product(&x);
 }
-#else
-void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
-                const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
-                size_t c_row) {
-  STILL_OMP(parallel for schedule(static))
-  for (size_t i = 0; i < m; i++)
-    for (size_t j = 0; j < n; j++) {
-      float sum = 0;
-      for (size_t p = 0; p < k; p++)
-        sum += (transpose_a ? a[p * a_row + i] : a[i * a_row + p]) *
-               (transpose_b ? b[j * b_row + p] : b[p * b_row + j]);
-      c[i * c_row + j] = alpha * sum + (beta != 0 ? beta * c[i * c_row + j] : 0);
-    }
-}
-#endif
 
 enum {
   ROWS_AT_ONCE = 128, /* of still_product_of_rows */
@@ -46,7 +111,7 @@ void still_product_of_rows(float *c, size_t c_row, const float *a, size_t a_row,
   const still_kernels *kernels = still_kernels_get();
   STILL_OMP(parallel for schedule(static))
   for (size_t first = 0; first < rows; first += ROWS_AT_ONCE) {
-    const size_t count = rows - first < ROWS_AT_ONCE ? rows - first : ROWS_AT_ONCE;
+    const size_t count = smaller(rows - first, ROWS_AT_ONCE);
     float *out = c + first * c_row;
     kernels->matmul(out, c_row, a + first * a_row, a_row, 1, b, n, count, n, k, 0);
     for (size_t i = 0; scale != 1 && i < count; i++)
@@ -69,7 +134,7 @@ void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row,
   const size_t each = (tokens + SUM_PIECES - 1) / SUM_PIECES, used = (tokens + each - 1) / each;
   STILL_OMP(parallel for schedule(static))
   for (size_t p = 0; p < used; p++) {
-    const size_t first = p * each, count = tokens - first < each ? tokens - first : each;
+    const size_t first = p * each, count = smaller(tokens - first, each);
     kernels->matmul(work + p * m * n, n, a + first * a_row, 1, a_row, b + first * b_row, b_row, m,
                     n, count, 0);
   }
@@ -85,7 +150,7 @@ void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row,
 enum { PIECE = 1 << 15 }; /* floats of a copy that one thread does at a time */
 
 static size_t piece_of(size_t first, size_t count) {
-  return count - first < PIECE ? count - first : PIECE;
+  return smaller(count - first, PIECE);
 }
 
 void still_copy_floats(float *out, const float *in, size_t count) {

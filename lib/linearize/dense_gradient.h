@@ -9,8 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* C (m, n) = alpha op(A) op(B) + beta C, row-major with row strides; op transposes where its flag
- * is set. */
+/* C (m, n) = alpha op(A) op(B) + beta C, beta 0 or 1, row-major with row strides; op transposes where its flag is
+ * set. By OpenBLAS where it is built in and knows the CPU, by our own kernels otherwise. */
 void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row);
