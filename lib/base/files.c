@@ -52,7 +52,8 @@ static still_status fill(still_file *file, int handle, const char *path, bool us
 
 still_status still_file_open(still_file *file, const char *path, bool use_mmap) {
   memset(file, 0, sizeof *file);
-  const int handle = open(path, O_RDONLY | O_CLOEXEC);
+  const int handle =
+      open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe is refused, not awaited */
   if (handle < 0) return fail_system(path, "cannot open");
   still_status status = still_copy_string(&file->path, path);
   if (!status) status = fill(file, handle, path, use_mmap);
@@ -87,29 +88,51 @@ still_status still_read_text(const char *path, size_t limit, char **text, size_t
   return status;
 }
 
-still_status still_output_open(still_output *output, const char *path) {
-  memset(output, 0, sizeof *output);
-  still_status status = still_copy_string(&output->path, path);
-  const size_t bytes = strlen(path) + sizeof ".XXXXXX";
-  if (!status) status = still_alloc((void **)&output->temporary, bytes, 1, path);
-  if (status) goto fail;
-  snprintf(output->temporary, bytes, "%s.XXXXXX", path);
+/* The name to rename over: behind symbolic links, so that a link stays one. NULL = write in place, since a
+ * device or pipe must not be replaced by a file. */
+static still_status find_target(const char *path, char **target) {
+  struct stat info;
+  *target = NULL;
+  if (stat(path, &info)) return still_copy_string(target, path); /* new, or mkstemp says why not */
+  if (S_ISDIR(info.st_mode)) return still_fail(STILL_ERROR_FILE, "%s: is a folder", path);
+  if (!S_ISREG(info.st_mode)) return STILL_OK;
+  char *real = realpath(path, NULL);
+  if (!real) return fail_system(path, "cannot find");
+  still_status status = still_copy_string(target, real);
+  free(real);
+  return status;
+}
+
+static still_status open_temporary(still_output *output) {
+  const size_t bytes = strlen(output->target) + sizeof ".XXXXXX";
+  STILL_TRY(still_alloc((void **)&output->temporary, bytes, 1, output->path));
+  snprintf(output->temporary, bytes, "%s.XXXXXX", output->target);
   const int handle = mkstemp(output->temporary);
   if (handle < 0) {
-    status = fail_system(path, "cannot create a file there");
     still_free(output->temporary);
     output->temporary = NULL;
-    goto fail;
+    return fail_system(output->path, "cannot create a file there");
   }
   const mode_t mask = umask(0);
   umask(mask);
   fchmod(handle, 0666 & ~mask);
   output->stream = fdopen(handle, "wb");
   if (output->stream) return STILL_OK;
-  status = fail_system(path, "cannot write");
+  still_status status = fail_system(output->path, "cannot write");
   close(handle);
-fail:
-  still_output_abandon(output);
+  return status;
+}
+
+still_status still_output_open(still_output *output, const char *path) {
+  memset(output, 0, sizeof *output);
+  still_status status = still_copy_string(&output->path, path);
+  if (!status) status = find_target(path, &output->target);
+  if (!status && output->target) {
+    status = open_temporary(output);
+  } else if (!status && !(output->stream = fopen(path, "wb"))) {
+    status = fail_system(path, "cannot write");
+  }
+  if (status) still_output_abandon(output);
   return status;
 }
 
@@ -121,11 +144,11 @@ still_status still_output_write(still_output *output, const void *data, size_t b
 
 still_status still_output_commit(still_output *output) {
   still_status status = STILL_OK;
-  if (fflush(output->stream) || fsync(fileno(output->stream)))
+  if (fflush(output->stream) || (output->temporary && fsync(fileno(output->stream))))
     status = fail_system(output->path, "cannot write");
   if (fclose(output->stream) && !status) status = fail_system(output->path, "cannot write");
   output->stream = NULL;
-  if (!status && rename(output->temporary, output->path))
+  if (!status && output->temporary && rename(output->temporary, output->target))
     status = fail_system(output->path, "cannot replace");
   if (!status) {
     still_free(output->temporary);
@@ -139,6 +162,7 @@ void still_output_abandon(still_output *output) {
   if (output->stream) fclose(output->stream);
   if (output->temporary) unlink(output->temporary);
   still_free(output->temporary);
+  still_free(output->target);
   still_free(output->path);
   memset(output, 0, sizeof *output);
 }

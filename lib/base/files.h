@@ -25,16 +25,18 @@ void still_file_close(still_file *file);
  * still_free. limit: more bytes than that are refused. */
 still_status still_read_text(const char *path, size_t limit, char **text, size_t *bytes);
 
-/* Output that appears only when complete: bytes go to a temporary file in the same folder. */
+/* Output that appears only when complete: bytes go to a temporary file in the same folder. A device or pipe is
+ * written in place. */
 typedef struct still_output {
   FILE *stream;
   char *path;
+  char *target; /* the path behind symbolic links; NULL = written in place */
   char *temporary;
 } still_output;
 
 still_status still_output_open(still_output *output, const char *path);
 still_status still_output_write(still_output *output, const void *data, size_t bytes);
-/* Flushes, syncs and renames over path. On failure the old file is untouched. Either way the output is closed. */
+/* Flushes, syncs and renames over path (a link stays a link). On failure the old file is untouched. Either way the output is closed. */
 still_status still_output_commit(still_output *output);
 /* Drops what was written. Fine after commit and on a zeroed struct. */
 void still_output_abandon(still_output *output);

@@ -169,6 +169,24 @@ check_state() {
   head -c 5000 "$work/state" >"$work/short"
   expect 1 "$still_run" -p x -n 1 --attn still --budget 256 --state-load "$work/short"; out_is ""
   expect 1 "$still_run" -p x -n 1 --state-save /nonexistent/state; err_has "--state-save"
+  # A link stays a link, a pipe or device stays one and is written in place; a folder and a full disk are named.
+  save="-p x -n 1 -q --temp 0"
+  expect 0 "$still_run" $save --state-save "$work/state"
+  ln -s "$work/behind" "$work/link"
+  : >"$work/behind"
+  expect 0 "$still_run" $save --state-save "$work/link"; holds -L "$work/link"
+  cmp -s "$work/behind" "$work/state" || complain "$ran: the file behind the link differs"
+  mkfifo "$work/pipe"
+  timeout 20 cat "$work/pipe" >"$work/piped" &
+  reader=$!
+  expect 0 "$still_run" $save --state-save "$work/pipe"; holds -p "$work/pipe"
+  wait $reader
+  cmp -s "$work/piped" "$work/state" || complain "$ran: the piped state differs"
+  expect 1 "$still_run" $save --state-save "$work"; err_has "$work: is a folder"
+  expect 1 timeout 20 "$still_run" $save --state-load "$work/pipe"; err_has "not a regular file"
+  if [ -c /dev/full ] && [ ! -w /dev ]; then
+    expect 1 "$still_run" $save --state-save /dev/full; err_has "No space left"
+  fi
 }
 
 check_report() {
