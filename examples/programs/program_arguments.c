@@ -28,6 +28,12 @@ void program_complain(const char *format, ...) {
   va_end(list);
 }
 
+int program_end(int code) {
+  if (!fflush(stdout) && !ferror(stdout)) return code;
+  program_complain("stdout cannot be written");
+  return code ? code : PROGRAM_FAILED;
+}
+
 /* "-c, --ctx-size": is word (of that length) one of the names? */
 static int is_named(const program_flag *flag, const char *word, size_t length) {
   for (const char *name = flag->names; *name;) {
@@ -198,8 +204,7 @@ static void print_flag(const program_flag *flag) {
   char left[64];
   snprintf(left, sizeof left, "%s %s", flag->names, flag->value ? flag->value : "");
   printf("  %-28s %s", left, flag->help);
-  if (flag->kind == PROGRAM_INTEGER || flag->kind == PROGRAM_NUMBER ||
-      flag->kind == PROGRAM_CHOICE) {
+  if (flag->kind != PROGRAM_SWITCH && flag->kind != PROGRAM_TEXT) {
     fputs(" [", stdout);
     print_allowed(stdout, flag);
     print_default(flag);

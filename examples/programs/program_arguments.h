@@ -61,6 +61,9 @@ int program_parse(const program_flag *const *tables, int argc, char **argv);
 /* The flags with their ranges and words, on stdout. */
 void program_help(const program_flag *const *tables, const char *purpose, const char *usage);
 
+/* The exit status of a program that ends with code: a stdout that took not everything is a failure, too. */
+int program_end(int code);
+
 /* One line on stderr: "still-run: ...". */
 void program_complain(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * still-run --saliency: a page that shows the text, every token as dark as its routing score. */
 #include "program_arguments.h"
+#include "program_json.h"
 #include "program_model.h"
 #include "run.h"
 
@@ -17,15 +18,41 @@ typedef struct saliency_page {
   int64_t first, tokens; /* recorded: first .. first + tokens - 1 */
   float *shade;          /* of each recorded token, 0 .. 1: rank of its mean score over the heads */
   int *kept;             /* heads that keep it */
+  char begun[4];         /* of a character that goes on in the next token */
+  size_t begun_bytes;
 } saliency_page;
 
-static void write_escaped(FILE *file, const char *text, size_t bytes) {
-  for (size_t i = 0; i < bytes; i++) {
-    unsigned char c = (unsigned char)text[i];
-    if (c == '<' || c == '>' || c == '&' || c == '"' || c < 0x20 || c >= 0x7f)
-      fprintf(file, c == '\n' ? "\n" : c >= 0x80 ? "%c" : "&#%d;", c);
-    else
-      fputc(c, file);
+/* Are these bytes the beginning of a character that needs more of them? */
+static int is_begun(const char *text, size_t bytes) {
+  unsigned char first = (unsigned char)*text;
+  size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc2 ? 2 : 1;
+  for (size_t i = 1; i < bytes; i++)
+    if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
+  return bytes < length && first <= 0xf4;
+}
+
+static void write_character(FILE *file, const char *text, size_t bytes) {
+  unsigned char c = (unsigned char)*text;
+  if (c == '<' || c == '>' || c == '&' || c == '"')
+    fprintf(file, "&#%d;", c);
+  else if (!bytes || (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+    fputs("\uFFFD", file);
+  else
+    fwrite(text, 1, bytes, file);
+}
+
+/* A character of several tokens is shown with the last of them. */
+static void write_escaped(saliency_page *page, const char *text, size_t bytes) {
+  page->begun_bytes = 0;
+  for (size_t i = 0; i < bytes;) {
+    size_t length = program_utf8_length(text + i, bytes - i);
+    if (!length && is_begun(text + i, bytes - i)) {
+      page->begun_bytes = bytes - i;
+      memcpy(page->begun, text + i, bytes - i);
+      return;
+    }
+    write_character(page->file, text + i, length);
+    i += length ? length : 1;
   }
 }
 
@@ -78,13 +105,15 @@ static int count_kept(saliency_page *page, int layer) {
 static void write_token(saliency_page *page, int64_t t) {
   char text[512];
   still_token id = still_session_tokens(page->run->session)[page->first + t];
-  size_t bytes = still_token_text(page->run->tokenizer, id, 1, text, sizeof text);
+  const size_t begun = page->begun_bytes, room = sizeof text - begun;
+  memcpy(text, page->begun, begun);
+  size_t bytes = still_token_text(page->run->tokenizer, id, 1, text + begun, room);
   int alpha = (int)lrintf(85 * page->shade[t] * page->shade[t] * page->shade[t]);
   fprintf(page->file,
           "<i style=\"background:rgba(230,90,20,.%02d)\"%s title=\"%lld: kept by %d of %d heads\">",
           alpha, page->kept[t] ? " class=k" : "", (long long)(page->first + t), page->kept[t],
           page->info.heads);
-  write_escaped(page->file, text, bytes < sizeof text ? bytes : sizeof text);
+  write_escaped(page, text, begun + (bytes < room ? bytes : room));
   fputs("</i>", page->file);
 }
 
@@ -101,6 +130,7 @@ static int write_layer(saliency_page *page, int layer) {
   page->kept = malloc(count * sizeof *page->kept);
   int done = page->shade && page->kept && shade_tokens(page, scores) && count_kept(page, layer);
   if (done) {
+    page->begun_bytes = 0;
     fprintf(page->file, "<details%s><summary>layer %d</summary><pre>", layer ? "" : " open", layer);
     for (int64_t t = 0; t < page->tokens; t++) write_token(page, t);
     fputs("</pre></details>\n", page->file);

@@ -339,7 +339,7 @@ done:
   return code;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   program_begin("still-evaluate");
   const int failed = program_parse(flags, argc, argv);
   if (failed) return failed;
@@ -360,4 +360,8 @@ int main(int argc, char **argv) {
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();
   return prepare_and_evaluate(argc, argv);
+}
+
+int main(int argc, char **argv) {
+  return program_end(start(argc, argv));
 }

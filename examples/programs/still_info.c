@@ -99,7 +99,7 @@ static int print_memory(const still_model *model) {
   return code;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   program_begin("still-info");
   int code = program_parse(flags, argc, argv);
   if (!code) code = program_model_check();
@@ -128,4 +128,8 @@ int main(int argc, char **argv) {
   }
   still_model_destroy(model);
   return code;
+}
+
+int main(int argc, char **argv) {
+  return program_end(start(argc, argv));
 }

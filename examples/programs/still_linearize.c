@@ -379,7 +379,7 @@ static int is_command(const char *word) {
   return 0;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   program_begin("still-linearize");
   const int named = argc > 1 && is_command(argv[1]);
   const int code = program_parse(flags, argc - named, argv + named);
@@ -407,4 +407,8 @@ int main(int argc, char **argv) {
   if (settled) return settled;
   program_terminal_begin(quiet ? -1 : 1 + verbose);
   return run_command(argv[1]);
+}
+
+int main(int argc, char **argv) {
+  return program_end(start(argc, argv));
 }

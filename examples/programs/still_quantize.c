@@ -84,7 +84,7 @@ static int quantize(void) {
   return PROGRAM_DONE;
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   program_begin("still-quantize");
   const int failed = program_parse(flags, argc, argv);
   if (failed) return failed;
@@ -104,4 +104,8 @@ int main(int argc, char **argv) {
   program_terminal_begin(quiet ? -1 : 0);
   program_catch_interrupts();
   return quantize();
+}
+
+int main(int argc, char **argv) {
+  return program_end(start(argc, argv));
 }

@@ -303,10 +303,6 @@ static int finish(const run_state *run) {
   if (arguments.saliency) code = run_saliency(run, arguments.saliency);
   if (!code && arguments.state_save && still_session_save(run->session, arguments.state_save))
     code = program_failure("--state-save");
-  if (fflush(stdout) || ferror(stdout)) {
-    program_complain("stdout cannot be written");
-    code = PROGRAM_FAILED;
-  }
   return code;
 }
 
@@ -344,7 +340,7 @@ static int run_program(run_state *run) {
   return code ? code : finish(run);
 }
 
-int main(int argc, char **argv) {
+static int start(int argc, char **argv) {
   program_begin("still-run");
   int code = program_parse(flags, argc, argv);
   if (!code) code = program_model_check();
@@ -365,4 +361,8 @@ int main(int argc, char **argv) {
   code = run_program(&run);
   close_run(&run);
   return code;
+}
+
+int main(int argc, char **argv) {
+  return program_end(start(argc, argv));
 }

@@ -36,7 +36,8 @@ typedef struct still_output {
 
 still_status still_output_open(still_output *output, const char *path);
 still_status still_output_write(still_output *output, const void *data, size_t bytes);
-/* Flushes, syncs and renames over path (a link stays a link). On failure the old file is untouched. Either way the output is closed. */
+/* Flushes, syncs and renames over path (a link stays a link). On failure the old file is untouched. Either way the
+ * output is closed. */
 still_status still_output_commit(still_output *output);
 /* Drops what was written. Fine after commit and on a zeroed struct. */
 void still_output_abandon(still_output *output);

@@ -204,11 +204,18 @@ check_report() {
   expect 0 "$still_run" -f "$question" -n 1 -q --attn still --saliency "$work/page.html"
   holds "$(grep -c '<details' "$work/page.html")" = 8
   holds "$(grep -c 'class=k' "$work/page.html")" -gt 0
+  { printf '\303\251 \360\237\230\200 \377 \001 <b>'; cat "$question"; } >"$work/odd" # characters of several tokens
+  expect 0 "$still_run" -f "$work/odd" -n 0 -q --attn still --saliency "$work/page.html"
+  python3 -c 'import sys; assert "\u00e9" in open(sys.argv[1], encoding="utf-8").read()' "$work/page.html" ||
+    complain "$ran: not UTF-8 or a character in pieces"
   expect 1 "$still_run" -p x -n 1 -q --attn still --saliency /nonexistent/page.html; err_has "--saliency"
   if [ -c /dev/full ]; then
-    "$still_run" -p x -n 1 --json -q >/dev/full 2>"$work/err"
-    status=$?
-    holds $status = 1
+    for command in "$still_run -p x -n 1 --json -q" "$still_run -h" "$still_run --dry-run" "$still_info"; do
+      $command >/dev/full 2>"$work/err"
+      status=$? ran="$command >/dev/full"
+      holds $status = 1
+      err_has "stdout cannot be written"
+    done
   fi
 }
 
