@@ -22,6 +22,7 @@ static const char *attention_name(const run_state *run) {
 
 /* Why an answer that the model did not end itself ended. */
 static void say_end(const run_state *run) {
+  if (!arguments.predict) return; /* none was wanted */
   switch (run->end ? run->end[0] : 0) {
   case 'l': fprintf(stderr, "The answer was cut after %d tokens (-n).\n", arguments.predict); break;
   case 'c': fprintf(stderr, "The answer was cut: the context is full (-c).\n"); break;

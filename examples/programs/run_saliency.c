@@ -3,6 +3,7 @@
 #include "program_arguments.h"
 #include "program_json.h"
 #include "program_model.h"
+#include "program_terminal.h"
 #include "run.h"
 
 #include <errno.h>
@@ -20,6 +21,7 @@ typedef struct saliency_page {
   int *kept;             /* heads that keep it */
   char begun[4];         /* of a character that goes on in the next token */
   size_t begun_bytes;
+  int keeps; /* anything, in any layer */
 } saliency_page;
 
 /* Are these bytes the beginning of a character that needs more of them? */
@@ -108,6 +110,7 @@ static void write_token(saliency_page *page, int64_t t) {
   const size_t begun = page->begun_bytes, room = sizeof text - begun;
   memcpy(text, page->begun, begun);
   size_t bytes = still_token_text(page->run->tokenizer, id, 1, text + begun, room);
+  page->keeps |= page->kept[t] > 0;
   int alpha = (int)lrintf(85 * page->shade[t] * page->shade[t] * page->shade[t]);
   fprintf(page->file,
           "<i style=\"background:rgba(230,90,20,.%02d)\"%s title=\"%lld: kept by %d of %d heads\">",
@@ -159,6 +162,9 @@ int run_saliency(const run_state *run, const char *path) {
   for (int layer = 0; done && layer < page.info.layers; layer++) done = write_layer(&page, layer);
   int written = !ferror(page.file);
   written &= !fclose(page.file);
+  if (done && written && !page.keeps && !program_quiet())
+    program_complain("--saliency %s: nothing is kept: --attn still keeps, in a text of some chunks",
+                     path);
   if (done && written) return PROGRAM_DONE;
   program_complain("--saliency %s: %s", path, done ? strerror(errno) : "no memory");
   return PROGRAM_FAILED;

@@ -205,7 +205,21 @@ static int read_budgets(void) {
   return PROGRAM_DONE;
 }
 
-static int settle_options(void) {
+/* What the command cannot do without. */
+static int check_options(const char *command) {
+  const char *missing = !model_path                                               ? "--model"
+                        : !data_paths                                             ? "--data"
+                        : !choice.output && strcmp(command, "select-layers") != 0 ? "--output"
+                        : choice.resume && !choice.state ? "--state (for --resume)"
+                                                         : NULL;
+  if (missing) {
+    program_complain("%s is missing", missing);
+    return PROGRAM_USAGE;
+  }
+  return PROGRAM_DONE;
+}
+
+static int settle_options(const char *command) {
   choice.attention.kind = (still_attention_kind)kind;
   choice.attention.metric = (still_metric)metric;
   choice.attention.routing = (still_routing)routing;
@@ -222,11 +236,8 @@ static int settle_options(void) {
     program_complain("--keep and --keep-ratio contradict each other");
     return PROGRAM_USAGE;
   }
-  if (!model_path || !data_paths) {
-    program_complain("%s is missing", model_path ? "--data" : "--model");
-    return PROGRAM_USAGE;
-  }
-  return read_budgets();
+  const int missing = check_options(command);
+  return missing ? missing : read_budgets();
 }
 
 /* ---- the commands ---- */
@@ -386,8 +397,8 @@ static int start(int argc, char **argv) {
   if (code) return code;
   if (help) {
     program_help(
-        flags, "turns a pretrained model into a STILL model",
-        "COMMAND -m MODEL -d DATA -o ADAPTER [flags]\n"
+        flags, "still-linearize turns a pretrained model into a STILL model.",
+        "still-linearize COMMAND -m MODEL -d DATA -o ADAPTER [flags]\n"
         "  attention-transfer   feature maps and gates learn what softmax attention gives\n"
         "  low-rank             LoRA pairs learn the next token with the new attention in place\n"
         "  run                  both in turn\n"
@@ -403,7 +414,7 @@ static int start(int argc, char **argv) {
         "a command must come first: attention-transfer, low-rank, run or select-layers");
     return PROGRAM_USAGE;
   }
-  const int settled = settle_options();
+  const int settled = settle_options(argv[1]);
   if (settled) return settled;
   program_terminal_begin(quiet ? -1 : 1 + verbose);
   return run_command(argv[1]);

@@ -6,6 +6,7 @@
 #include "program_terminal.h"
 #include "run.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -306,7 +307,34 @@ static int finish(const run_state *run) {
   return code;
 }
 
+/* What is wrong with the flags whatever the model is. */
+static int check_arguments(void) {
+  if (arguments.conversation && arguments.no_conversation) {
+    program_complain("-cnv and -no-cnv contradict each other");
+    return PROGRAM_USAGE;
+  }
+  if (arguments.system && arguments.no_conversation) {
+    program_complain("-sys and -no-cnv contradict each other: plain text has no system message");
+    return PROGRAM_USAGE;
+  }
+  return PROGRAM_DONE;
+}
+
+/* Said before a long text is read, not after it. */
+static int check_output(const char *flag, const char *path) {
+  if (!path) return PROGRAM_DONE;
+  char folder[PATH_MAX];
+  const char *slash = strrchr(path, '/');
+  snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1, slash ? path : ".");
+  if (!access(path, W_OK) || !access(folder, W_OK)) return PROGRAM_DONE;
+  program_complain("%s %s: cannot write there: %s", flag, path, strerror(errno));
+  return PROGRAM_FAILED;
+}
+
 static int run_program(run_state *run) {
+  if (check_output("--state-save", arguments.state_save) ||
+      check_output("--saliency", arguments.saliency))
+    return PROGRAM_FAILED;
   int terminal = isatty(STDIN_FILENO);
   if (!arguments.prompt && !arguments.file && !terminal && !arguments.conversation)
     arguments.file = "-";
@@ -319,10 +347,14 @@ static int run_program(run_state *run) {
     return PROGRAM_USAGE;
   }
   int interactive = !arguments.single_turn && (arguments.conversation || (!has_prompt && terminal));
+  if (arguments.system && !chat) {
+    program_complain("-sys: this model has no chat template for a system message");
+    return PROGRAM_USAGE;
+  }
   prompt_sink sink = {run, 0, 0, arguments.dry_run};
   if (!has_prompt && !arguments.dry_run && !arguments.state_load && !(chat && interactive)) {
-    program_complain("nothing to answer: give -p TEXT or -f FILE (this model has no chat template "
-                     "to talk with)");
+    program_complain("nothing to answer: give -p TEXT or -f FILE%s",
+                     chat ? "" : " (plain text is continued, not talked with)");
     return PROGRAM_USAGE;
   }
   if (chat)
@@ -344,6 +376,7 @@ static int start(int argc, char **argv) {
   program_begin("still-run");
   int code = program_parse(flags, argc, argv);
   if (!code) code = program_model_check();
+  if (!code) code = check_arguments();
   if (code) return code;
   if (arguments.help) {
     program_help(flags, "still-run answers from a text of any length with a language model.",

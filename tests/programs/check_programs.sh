@@ -78,6 +78,8 @@ check_flags() {
   refused "--budget '0': allowed are 1 .. " --budget 0
   refused "--keep 65: allowed are 0 .. 64" --keep 65
   refused "--keep belongs to --schedule fixed" --keep 3 --schedule budget
+  refused "-cnv and -no-cnv contradict" -cnv -no-cnv
+  refused "-sys and -no-cnv contradict" -sys x -no-cnv
   refused "--keep-ratio belongs to --schedule ratio" --keep-ratio 0.5 --schedule fixed
   expect 2 env STILL_BUDGET=0 "$still_run" -p x; err_has "STILL_BUDGET '0'"
   expect 2 env STILL_JSON=yes "$still_run" -p x; err_has "STILL_JSON 'yes'"
@@ -104,6 +106,7 @@ check_answers() {
   expect 0 "$still_run" -f "$work/text" -p "$(tail -n 1 "$question")" $greedy -q; out_is " 2058756"
   expect 0 "$still_run" -f "$question" --temp 0 -n 12 -r 8756 -q; out_is " 205" # across tokens
   expect 0 "$still_run" -p "The river" -n 0; out_is ""
+  ! grep -q "cut after" "$work/err" || complain "$ran: an answer that nobody wanted was cut"
   expect 0 "$still_run" -p "The river" -n 4 --seed 7 -q; cp "$work/out" "$work/once"
   expect 0 "$still_run" -p "The river" -n 4 --seed 7 -q; out_is "$(cat "$work/once")"
   expect 0 "$still_run" -p "The river" -n 4 --temp 0 -q; cp "$work/out" "$work/once"
@@ -168,7 +171,7 @@ check_state() {
   err_has "--state-load"
   head -c 5000 "$work/state" >"$work/short"
   expect 1 "$still_run" -p x -n 1 --attn still --budget 256 --state-load "$work/short"; out_is ""
-  expect 1 "$still_run" -p x -n 1 --state-save /nonexistent/state; err_has "--state-save"
+  expect 1 "$still_run" -p x -n 1 --state-save /nonexistent/state; err_has "--state-save"; out_is ""
   # A link stays a link, a pipe or device stays one and is written in place; a folder and a full disk are named.
   save="-p x -n 1 -q --temp 0"
   expect 0 "$still_run" $save --state-save "$work/state"
@@ -209,6 +212,7 @@ check_report() {
   python3 -c 'import sys; assert "\u00e9" in open(sys.argv[1], encoding="utf-8").read()' "$work/page.html" ||
     complain "$ran: not UTF-8 or a character in pieces"
   expect 1 "$still_run" -p x -n 1 -q --attn still --saliency /nonexistent/page.html; err_has "--saliency"
+  expect 0 "$still_run" -p x -n 1 --saliency "$work/page.html"; err_has "nothing is kept"
   if [ -c /dev/full ]; then
     for command in "$still_run -p x -n 1 --json -q" "$still_run -h" "$still_run --dry-run" "$still_info"; do
       $command >/dev/full 2>"$work/err"
@@ -245,6 +249,7 @@ check_interrupt() {
 # needle has no chat template; a copy of it gets one.
 check_chat() {
   expect 2 "$still_run" -cnv -n 1; err_has "chat template"
+  expect 2 "$still_run" -p x -sys be -n 1; err_has "-sys: this model has no chat template"
   mkdir "$work/model"
   for file in config.json model.safetensors tokenizer.json; do ln -s "$needle/$file" "$work/model/$file"; done
   sed 's/^{/{ "chat_template": "{{ bos_token }}{% for message in messages %}[INST] {{ message.content }} [\/INST]{% endfor %}",/' \
