@@ -83,6 +83,9 @@ check_flags() {
   refused "--keep-ratio belongs to --schedule ratio" --keep-ratio 0.5 --schedule fixed
   expect 2 env STILL_BUDGET=0 "$still_run" -p x; err_has "STILL_BUDGET '0'"
   expect 2 env STILL_JSON=yes "$still_run" -p x; err_has "STILL_JSON 'yes'"
+  linearize=$(dirname "$still_run")/still-linearize
+  expect 2 "$linearize" run -m /nonexistent -d x; err_has "--output is missing"
+  expect 2 "$linearize" run -m /nonexistent -d x -o y --resume; err_has "--state (for --resume) is missing"
   expect 1 "$still_run" -m /nonexistent -p x; err_has "/nonexistent"; out_is ""
   expect 1 env STILL_MODEL=/nonexistent "$still_run" -p x; err_has "/nonexistent"
   expect 0 env STILL_MODEL=/nonexistent "$still_run" -m "$needle" -p x -n 1
