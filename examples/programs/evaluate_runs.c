@@ -126,6 +126,8 @@ static int parse_run(evaluate_runs *runs, still_evaluation_run *run, char *text)
   const still_attention_kind kind = run->session.attention;
   const int plain =
       (kind == STILL_ATTENTION_FULL && !run->session.adapter_kinds) || kind == STILL_ATTENTION_SWA;
+  if (kind == STILL_ATTENTION_FULL && !plain && !adapter && !common_adapter)
+    return complain(run->name, "no adapter is given", "give --adapter FILE or adapter@FILE");
   run->model = model_with(runs, adapter ? adapter : plain ? NULL : common_adapter);
   return run->model ? PROGRAM_DONE : PROGRAM_FAILED;
 }

@@ -26,6 +26,7 @@ expect 2 err "unknown flag" --nonsense
 expect 2 err "task 'niah9' is unknown" --tasks niah9
 expect 2 err "--lengths: 'x' is no number" --lengths x
 expect 2 err "a number is out of range" --runs still:0
+expect 2 err "no adapter is given" --runs adapter
 expect 2 err "known are +metric=, +routing=" --runs still:64+colour=red
 expect 2 err "the smallest that works is" --runs still:64 --lengths 1024
 expect 2 err "the length is 50" --lengths 50
