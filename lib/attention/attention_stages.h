@@ -12,6 +12,7 @@
 #define STILL_ATTENTION_STAGES_H
 
 #include "attention/attention_cache.h"
+#include "base/memory.h"
 
 enum {
   STILL_BLOCK_ROWS = 64,  /* query rows of a block, and tokens of one state update */
@@ -72,9 +73,6 @@ typedef struct still_block {
   size_t head, heads, rows;
 } still_block;
 
-static inline size_t still_smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
 static inline float still_scale(const still_task *task) {
   return 1 / __builtin_sqrtf((float)task->dim);
 }

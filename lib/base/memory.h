@@ -44,6 +44,10 @@ static inline bool still_add_u64(uint64_t a, uint64_t b, uint64_t *out) {
   return !__builtin_add_overflow(a, b, out);
 }
 
+static inline size_t still_smaller(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
 /* Rounds up to a multiple of unit (> 0). */
 static inline size_t still_round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "linearize/dense_gradient.h"
 
+#include "base/memory.h"
 #include "base/threads.h"
 #include "simd/kernels.h"
 #include "still_config.h"
@@ -33,10 +34,6 @@ enum {
   BLOCK_DEPTH = 256, /* ... of which 32 columns of B, 32 KiB, are packed at a time */
 };
 
-static size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-
 /* alpha op(B), rows p .. p+depth-1, columns j .. j+columns-1 (at most a tile): (depth, tile). */
 static void pack_tile(float *tile, const product *x, size_t p, size_t j, size_t depth,
                       size_t columns) {
@@ -51,13 +48,14 @@ static void pack_tile(float *tile, const product *x, size_t p, size_t j, size_t 
 
 static void product_block(const product *x, size_t i, size_t first) {
   const still_kernels *kernels = still_kernels_get();
-  const size_t rows = smaller(BLOCK_ROWS, x->m - i), last = smaller(first + BLOCK_COLUMNS, x->n);
+  const size_t rows = still_smaller(BLOCK_ROWS, x->m - i),
+               last = still_smaller(first + BLOCK_COLUMNS, x->n);
   const size_t a_row = x->transpose_a ? 1 : x->a_row, a_column = x->transpose_a ? x->a_row : 1;
   float tile[BLOCK_DEPTH * STILL_KEY_TILE];
   for (size_t j = first; j < last; j += STILL_KEY_TILE)
     for (size_t p = 0; p < x->k; p += BLOCK_DEPTH) {
-      const size_t depth = smaller(BLOCK_DEPTH, x->k - p),
-                   columns = smaller(STILL_KEY_TILE, last - j);
+      const size_t depth = still_smaller(BLOCK_DEPTH, x->k - p),
+                   columns = still_smaller(STILL_KEY_TILE, last - j);
       pack_tile(tile, x, p, j, depth, columns);
       kernels->matmul(x->c + i * x->c_row + j, x->c_row, x->a + i * a_row + p * a_column, a_row,
                       a_column, tile, STILL_KEY_TILE, rows, columns, depth, p || x->beta != 0);
@@ -111,7 +109,7 @@ void still_product_of_rows(float *c, size_t c_row, const float *a, size_t a_row,
   const still_kernels *kernels = still_kernels_get();
   STILL_OMP(parallel for schedule(static))
   for (size_t first = 0; first < rows; first += ROWS_AT_ONCE) {
-    const size_t count = smaller(rows - first, ROWS_AT_ONCE);
+    const size_t count = still_smaller(rows - first, ROWS_AT_ONCE);
     float *out = c + first * c_row;
     kernels->matmul(out, c_row, a + first * a_row, a_row, 1, b, n, count, n, k, 0);
     for (size_t i = 0; scale != 1 && i < count; i++)
@@ -134,7 +132,7 @@ void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row,
   const size_t each = (tokens + SUM_PIECES - 1) / SUM_PIECES, used = (tokens + each - 1) / each;
   STILL_OMP(parallel for schedule(static))
   for (size_t p = 0; p < used; p++) {
-    const size_t first = p * each, count = smaller(tokens - first, each);
+    const size_t first = p * each, count = still_smaller(tokens - first, each);
     kernels->matmul(work + p * m * n, n, a + first * a_row, 1, a_row, b + first * b_row, b_row, m,
                     n, count, 0);
   }
@@ -150,7 +148,7 @@ void still_sum_of_products(float *c, size_t c_row, const float *a, size_t a_row,
 enum { PIECE = 1 << 15 }; /* floats of a copy that one thread does at a time */
 
 static size_t piece_of(size_t first, size_t count) {
-  return smaller(count - first, PIECE);
+  return still_smaller(count - first, PIECE);
 }
 
 void still_copy_floats(float *out, const float *in, size_t count) {

@@ -2,6 +2,7 @@
 #include "linearize/training_routing.h"
 
 #include "attention/attention_stages.h"
+#include "base/memory.h"
 #include "base/random.h"
 #include "linearize/feature_gradient.h"
 #include "simd/kernels.h"
@@ -9,10 +10,6 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-
-static size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
 
 still_routing_rule still_routing_rule_make(const still_attention_options *options, size_t tokens) {
   const size_t chunk = (size_t)options->chunk;
@@ -44,7 +41,7 @@ static void chunk_scores(const still_routing_rule *rule, const float *logits, si
   const float scale = 1.0f / sqrtf((float)dim);
   for (size_t i = 0; i < rows; i++) {
     end[i] = (int)(near + i + 1);
-    window[i] = (int)smaller(near + i + 1, rule->chunk);
+    window[i] = (int)still_smaller(near + i + 1, rule->chunk);
   }
   if (rule->metric == STILL_METRIC_SALIENCY) {
     still_kernels_get()->saliency_rows(scores, logits, columns, rows, end, window, scale);
@@ -89,7 +86,7 @@ void still_routing_scores(const still_routing_rule *rule, size_t head, const flo
   float *keys = work, *logits = keys + 2 * chunk * dim;
   int *end = (int *)(logits + 2 * chunk * chunk), *window = end + chunk;
   for (size_t first = 0; first < tokens; first += chunk) {
-    const size_t rows = smaller(chunk, tokens - first), near = smaller(first, chunk);
+    const size_t rows = still_smaller(chunk, tokens - first), near = still_smaller(first, chunk);
     const size_t columns = near + rows;
     still_transpose(keys, columns, k + (first - near) * k_row, k_row, columns, dim);
     kernels->matmul(logits, columns, q + first * q_row, q_row, 1, keys, columns, rows, columns, dim,
@@ -104,7 +101,7 @@ void still_routing_keep(const still_routing_rule *rule, const float *scores, siz
   memset(keep, 0, tokens);
   for (size_t first = 0; first + rule->chunk <= tokens; first += rule->chunk) {
     const size_t room = rule->cap > used ? rule->cap - used : 0;
-    const size_t count = smaller(smaller(rule->keep, room), rule->chunk);
+    const size_t count = still_smaller(still_smaller(rule->keep, room), rule->chunk);
     still_choose_best(keep + first, scores + first, rule->chunk, count, order);
     used += count;
   }

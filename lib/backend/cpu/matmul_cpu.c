@@ -7,6 +7,7 @@
  * for any number of threads and any split of the rows.
  */
 #include "backend/cpu/backend_cpu.h"
+#include "base/memory.h"
 #include "base/threads.h"
 #include "simd/kernels.h"
 
@@ -21,10 +22,6 @@ enum {
   WORK = PANEL_ROWS * PANEL_DEPTH + CONVERTED,
   WORTH_A_TEAM = 1 << 17 /* multiply-adds: some 4 microseconds of one thread */
 };
-
-static size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
 
 size_t still_cpu_matmul_work(void) {
   return WORK;
@@ -80,7 +77,7 @@ static void dot_rows(const still_weight *weight, size_t first, size_t count, con
   for (size_t r = 0; r < count; r++) {
     dots[r] = 0;
     for (size_t p = 0; p < columns; p += WORK) {
-      const size_t depth = smaller(WORK, columns - p);
+      const size_t depth = still_smaller(WORK, columns - p);
       weight->to_f32(work,
                      rows + r * weight->row_bytes + p / traits->block_items * traits->block_bytes,
                      depth);
@@ -91,7 +88,7 @@ static void dot_rows(const still_weight *weight, size_t first, size_t count, con
 
 static void vector_piece(const matrix_product *product, size_t first, float *work) {
   const still_weight *weight = product->weight;
-  const size_t count = smaller(VECTOR_ROWS, weight->rows - first);
+  const size_t count = still_smaller(VECTOR_ROWS, weight->rows - first);
   for (size_t i = 0; i < product->n; i++) {
     float dots[VECTOR_ROWS];
     dot_rows(weight, first, count, product->in + i * weight->columns, dots, work);
@@ -131,13 +128,13 @@ static const float *float_rows(const still_weight *weight, size_t first, size_t 
 static void panel_piece(const matrix_product *product, size_t first, float *work) {
   const still_kernels *kernels = still_kernels_get();
   const still_weight *weight = product->weight;
-  const size_t columns = weight->columns, count = smaller(PANEL_ROWS, weight->rows - first);
+  const size_t columns = weight->columns, count = still_smaller(PANEL_ROWS, weight->rows - first);
   float *panel = work + CONVERTED;
   for (size_t p = 0; p < columns; p += PANEL_DEPTH) {
-    const size_t depth = smaller(PANEL_DEPTH, columns - p);
+    const size_t depth = still_smaller(PANEL_DEPTH, columns - p);
     for (size_t r = 0; r < count; r += TILE) {
       size_t stride;
-      const size_t rows = smaller(TILE, count - r);
+      const size_t rows = still_smaller(TILE, count - r);
       const float *from = float_rows(weight, first + r, rows, p, depth, work, &stride);
       kernels->pack_keys(panel + r * depth, 0, from, stride, rows, depth);
     }
@@ -145,8 +142,8 @@ static void panel_piece(const matrix_product *product, size_t first, float *work
       for (size_t r = 0; r < count; r += TILE)
         kernels->matmul(product->out + i * weight->rows + first + r, weight->rows,
                         product->in + i * columns + p, columns, 1, panel + r * depth, TILE,
-                        smaller(IN_ROWS, product->n - i), smaller(TILE, count - r), depth,
-                        product->accumulate || p);
+                        still_smaller(IN_ROWS, product->n - i), still_smaller(TILE, count - r),
+                        depth, product->accumulate || p);
   }
 }
 

@@ -11,10 +11,6 @@
 /* Elements of one piece; fewer than two pieces are not worth a team of threads. */
 enum { PIECE = 8192 };
 
-static size_t smaller(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-
 /* Rows of one piece. */
 static size_t piece_rows(size_t width) {
   return width >= PIECE ? 1 : PIECE / width;
@@ -37,7 +33,7 @@ still_status still_cpu_rms_norm(still_backend *backend, still_buffer *out, const
   STILL_OMP(parallel for schedule(static) num_threads(backend->threads) if (n > rows))
   for (size_t i = 0; i < n; i += rows)
     kernels->rms_norm(out->data + i * width, in->data + i * width, weight->vector, eps,
-                      smaller(rows, n - i), width);
+                      still_smaller(rows, n - i), width);
   (void)backend;
   return STILL_OK;
 }
@@ -75,7 +71,7 @@ still_status still_cpu_swiglu(still_backend *backend, still_buffer *out, const s
   const still_kernels *kernels = still_kernels_get();
   STILL_OMP(parallel for schedule(static) num_threads(backend->threads) if (floats > PIECE))
   for (size_t i = 0; i < floats; i += PIECE)
-    kernels->swiglu(out->data + i, gate->data + i, up->data + i, smaller(PIECE, floats - i));
+    kernels->swiglu(out->data + i, gate->data + i, up->data + i, still_smaller(PIECE, floats - i));
   (void)backend;
   return STILL_OK;
 }
@@ -84,7 +80,7 @@ still_status still_cpu_sigmoid(still_backend *backend, still_buffer *x, size_t f
   const still_kernels *kernels = still_kernels_get();
   STILL_OMP(parallel for schedule(static) num_threads(backend->threads) if (floats > PIECE))
   for (size_t i = 0; i < floats; i += PIECE)
-    kernels->sigmoid(x->data + i, x->data + i, smaller(PIECE, floats - i));
+    kernels->sigmoid(x->data + i, x->data + i, still_smaller(PIECE, floats - i));
   (void)backend;
   return STILL_OK;
 }
@@ -141,6 +137,6 @@ still_status still_cpu_rotary(still_backend *backend, still_buffer *x,
   STILL_OMP(parallel for schedule(static) num_threads(backend->threads) if (n > rows))
   for (size_t i = 0; i < n; i += rows)
     kernels->rotary(x->data + i * width, width, cpu->angles.cosine + i * half,
-                    cpu->angles.sine + i * half, smaller(rows, n - i), heads, dim, half);
+                    cpu->angles.sine + i * half, still_smaller(rows, n - i), heads, dim, half);
   return STILL_OK;
 }
