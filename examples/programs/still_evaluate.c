@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_LIST = 64 };
+enum { MOST_LIST = 64, MOST_FILES = 1024 };
 
 static struct {
   const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
-      *choices, *plot;
+      *choices, *plot, *shard, *report;
   int samples, depths, resume, skip_long, stride, rows, items, examples;
   int quiet, verbose, version, help, list_tasks;
   int64_t seed;
@@ -59,6 +59,11 @@ static const program_flag evaluate_flags[] = {
     FLAG_RANGE(INTEGER, "--items", "N", "most questions", &arguments.items, 1, INT_MAX, "0", "all"),
     FLAG_RANGE(INTEGER, "--examples", "N", "answered questions shown first", &arguments.examples, 0,
                100, NULL, NULL),
+    FLAG_HEADING("several processes"),
+    FLAG_TEXT("--shard", "I/N", "part I of N of the samples alone, each with results of its own",
+              &arguments.shard),
+    FLAG_TEXT("--report", "FILE,FILE...", "tables and --plot of these results; asks nothing",
+              &arguments.report),
     FLAG_HEADING("what to show"),
     FLAG_TEXT("-o, --results", "FILE", "every sample as a line of JSON", &arguments.results),
     FLAG_TEXT("--plot", "FILE.svg",
@@ -82,9 +87,9 @@ static char *copy_or_fail(const char *text) {
 }
 
 /* Cuts text at its commas. */
-static size_t split(char *text, const char **items) {
+static size_t split(char *text, const char **items, size_t most) {
   size_t count = 0;
-  for (char *item = strtok(text, ","); item && count < MOST_LIST; item = strtok(NULL, ","))
+  for (char *item = strtok(text, ","); item && count < most; item = strtok(NULL, ","))
     items[count++] = item;
   return count;
 }
@@ -137,6 +142,31 @@ static int show_progress(void *user, uint64_t done, uint64_t total) {
   return program_interrupted();
 }
 
+/* The different runs, tasks and lengths of a report, each once, in its order. */
+typedef struct table_axes {
+  const char *runs[MOST_LIST], *tasks[MOST_LIST];
+  int lengths[MOST_LIST];
+  size_t run_count, task_count, length_count;
+} table_axes;
+
+static void add_name(const char **names, size_t *count, const char *name) {
+  for (size_t i = 0; i < *count; i++)
+    if (!strcmp(names[i], name)) return;
+  if (*count < MOST_LIST) names[(*count)++] = name;
+}
+
+static table_axes find_axes(const still_evaluation_cell *cells, size_t count) {
+  table_axes axes = {.run_count = 0};
+  for (size_t i = 0; i < count; i++) {
+    add_name(axes.runs, &axes.run_count, cells[i].run);
+    add_name(axes.tasks, &axes.task_count, cells[i].task);
+    const size_t known = axes.length_count; /* lengths come in order, all cells of each together */
+    if ((!known || axes.lengths[known - 1] != cells[i].length) && known < MOST_LIST)
+      axes.lengths[axes.length_count++] = cells[i].length;
+  }
+  return axes;
+}
+
 /* All depths of a run, task and length. */
 static still_evaluation_cell sum_of(const still_evaluation_cell *cells, size_t count,
                                     const char *run, const char *task, int length) {
@@ -152,11 +182,12 @@ static still_evaluation_cell sum_of(const still_evaluation_cell *cells, size_t c
   return sum;
 }
 
-static void print_row(const still_evaluation_cell *cells, size_t count, const char *run,
-                      const char *task, const int *lengths, size_t length_count) {
-  printf("| %s |", run);
-  for (size_t i = 0; i < length_count; i++) {
-    const still_evaluation_cell sum = sum_of(cells, count, run, task, lengths[i]);
+static void print_row(const still_evaluation_cell *cells, size_t count, const table_axes *axes,
+                      size_t run, size_t task) {
+  printf("| %s |", axes->runs[run]);
+  for (size_t i = 0; i < axes->length_count; i++) {
+    const still_evaluation_cell sum =
+        sum_of(cells, count, axes->runs[run], axes->tasks[task], axes->lengths[i]);
     if (sum.count)
       printf(" %.1f (%.0f-%.0f) |", 100 * sum.right / (double)sum.count, 100 * sum.low,
              100 * sum.high);
@@ -166,20 +197,35 @@ static void print_row(const still_evaluation_cell *cells, size_t count, const ch
   printf("\n");
 }
 
-static void print_tables(const still_evaluation_report *report, const evaluate_runs *runs,
-                         const still_evaluation_options *o) {
+/* How many samples a place of the tables has: "20", or "12 to 20" where they differ. */
+static void print_counts(const still_evaluation_cell *cells, size_t count, const table_axes *axes) {
+  int64_t fewest = INT64_MAX, most = 0;
+  for (size_t r = 0; r < axes->run_count; r++)
+    for (size_t t = 0; t < axes->task_count; t++)
+      for (size_t l = 0; l < axes->length_count; l++) {
+        const int64_t n =
+            sum_of(cells, count, axes->runs[r], axes->tasks[t], axes->lengths[l]).count;
+        if (n && n < fewest) fewest = n;
+        if (n > most) most = n;
+      }
+  if (fewest < most) printf("%lld to ", (long long)fewest);
+  printf("%lld", (long long)most);
+}
+
+static void print_tables(const still_evaluation_report *report) {
   size_t count;
   const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
-  printf("Exact answers in percent (95 %% interval), n = %d\n",
-         o->samples * (o->depths ? o->depths : 1));
-  for (size_t t = 0; t < o->task_count; t++) {
-    printf("\n| %s |", o->tasks[t]);
-    for (size_t l = 0; l < o->length_count; l++) printf(" %d |", o->lengths[l]);
+  const table_axes axes = find_axes(cells, count);
+  printf("Exact answers in percent (95 %% interval), n = ");
+  print_counts(cells, count, &axes);
+  printf("\n");
+  for (size_t t = 0; t < axes.task_count; t++) {
+    printf("\n| %s |", axes.tasks[t]);
+    for (size_t l = 0; l < axes.length_count; l++) printf(" %d |", axes.lengths[l]);
     printf("\n|---|");
-    for (size_t l = 0; l < o->length_count; l++) printf("---|");
+    for (size_t l = 0; l < axes.length_count; l++) printf("---|");
     printf("\n");
-    for (size_t r = 0; r < runs->count; r++)
-      print_row(cells, count, runs->items[r].name, o->tasks[t], o->lengths, o->length_count);
+    for (size_t r = 0; r < axes.run_count; r++) print_row(cells, count, &axes, r, t);
   }
 }
 
@@ -280,18 +326,54 @@ static int evaluate_choices(const evaluate_runs *runs) {
 
 /* ---- main */
 
+/* Tables on stdout, the picture where one is asked for. */
+static int show_report(const still_evaluation_report *report) {
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  const int depths = count && cells[0].depth >= 0;
+  print_tables(report);
+  return arguments.plot &&
+                 still_evaluation_report_draw(
+                     report, depths ? STILL_PICTURE_DEPTHS : STILL_PICTURE_LENGTHS, arguments.plot)
+             ? fail(STILL_ERROR_FILE)
+             : PROGRAM_DONE;
+}
+
+static int report_files(void) {
+  const char *paths[MOST_FILES];
+  still_evaluation_report *report;
+  char *list = copy_or_fail(arguments.report);
+  if (!list) return PROGRAM_FAILED;
+  const size_t count = split(list, paths, MOST_FILES);
+  const still_status status = still_evaluation_report_read(paths, count, &report);
+  free(list);
+  if (status) return fail(status);
+  const int code = show_report(report);
+  still_evaluation_report_destroy(report);
+  return code;
+}
+
+/* "2/8": the second of eight parts. */
+static int parse_shard(still_evaluation_options *options) {
+  int shard, shards, end = 0;
+  if (!arguments.shard) return PROGRAM_DONE;
+  if (sscanf(arguments.shard, "%d/%d%n", &shard, &shards, &end) < 2 || arguments.shard[end] ||
+      shard < 1 || shard > shards) {
+    program_complain("--shard: '%s' is not I/N with I from 1 to N", arguments.shard);
+    return PROGRAM_USAGE;
+  }
+  options->shard = shard - 1;
+  options->shards = shards;
+  return PROGRAM_DONE;
+}
+
 static int evaluate(const evaluate_runs *runs, const still_evaluation_options *options) {
   still_evaluation_report *report;
   const double start = program_seconds();
   const still_status status = still_evaluate(runs->items, runs->count, options, &report);
   program_progress_end();
   if (status) return fail(status);
-  print_tables(report, runs, options);
-  int code = PROGRAM_DONE;
-  const still_evaluation_picture picture =
-      options->depths ? STILL_PICTURE_DEPTHS : STILL_PICTURE_LENGTHS;
-  if (arguments.plot && still_evaluation_report_draw(report, picture, arguments.plot))
-    code = fail(STILL_ERROR_FILE);
+  const int code = show_report(report);
   if (!program_quiet()) fprintf(stderr, "%.1f s\n", program_seconds() - start);
   still_evaluation_report_destroy(report);
   return code;
@@ -306,9 +388,10 @@ static int prepare_and_evaluate(int argc, char **argv) {
   evaluate_runs runs = {NULL, 0, NULL, NULL, 0};
   int code = PROGRAM_FAILED;
   if (!task_list || !length_list) goto done;
-  options.task_count = split(task_list, tasks);
-  options.length_count = split(length_list, length_texts);
+  options.task_count = split(task_list, tasks, MOST_LIST);
+  options.length_count = split(length_list, length_texts, MOST_LIST);
   code = parse_lengths(length_texts, options.length_count, lengths);
+  if (!code) code = parse_shard(&options);
   if (code) goto done;
   options.tasks = tasks;
   options.lengths = lengths;
@@ -356,6 +439,7 @@ static int start(int argc, char **argv) {
     for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
     return PROGRAM_DONE;
   }
+  if (arguments.report) return report_files();
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();

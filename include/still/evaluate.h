@@ -70,6 +70,10 @@ typedef struct still_evaluation_options {
   size_t length_count;
   int samples;   /* of each task and length, 1 .. 10^6, default 100 */
   uint64_t seed; /* default 7 */
+  /* Part `shard` (0 .. shards-1) of the samples alone: those whose number leaves that remainder.
+   * Processes that share the work write a file of results each, and
+   * still_evaluation_report_read() puts them together. shards 0 (default) and 1: all. */
+  int shard, shards;
   /* 0 (default): needles stand at places drawn at random; 2 .. 101: at each of so many, from the
    * beginning to the end, `samples` times (one-needle tasks alone). */
   int depths;
@@ -78,10 +82,10 @@ typedef struct still_evaluation_options {
   const char *babi;      /* folder with bAbI's qa1_..._test.txt and so on */
   const char *templates; /* JSON with the wording, as templates.json of the model needle */
   const char *keys;      /* JSON list of words for keys, or an object with the list "evaluation" */
-  const char *results;   /* to be written: JSON lines, a head with command, settings and the models'
-                            hashes, then each sample; NULL: none */
-  /* 1: samples that `results` already has are not asked again; it must be of the same settings and
-   * models. 0 (default): an existing file is replaced. */
+  const char *results;   /* to be written: JSON lines, a head with command, settings and each run's
+                            options and hashes of model and adapter, then each sample; NULL: none */
+  /* 1: samples that `results` already has are not asked again; it must be of the same settings,
+   * models and options. 0 (default): an existing file is replaced. */
   int resume;
   /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's
    * budget is left out with a warning; 0 (default): an error that names it. */
@@ -93,8 +97,8 @@ typedef struct still_evaluation_options {
 
 #define STILL_EVALUATION_OPTIONS_INIT                                                              \
   {                                                                                                \
-    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, NULL, NULL, NULL, NULL, NULL,   \
-        0, 0, NULL, NULL, NULL                                                                     \
+    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, 0, 0, NULL, NULL, NULL, NULL,   \
+        NULL, 0, 0, NULL, NULL, NULL                                                               \
   }
 
 /* ---- results -------------------------------------------------------------------------------- */
@@ -120,6 +124,11 @@ typedef struct still_evaluation_report still_evaluation_report;
 STILL_API still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
                                       const still_evaluation_options *options,
                                       still_evaluation_report **report);
+/* The report of what files of results hold (see `results` above), each sample counted once. Files
+ * belong together when settings, models and options of the runs they share are the same. Errors:
+ * ARGUMENT (files that do not belong together, with the line), FILE, FORMAT (with the line). */
+STILL_API still_status still_evaluation_report_read(const char *const *paths, size_t path_count,
+                                                    still_evaluation_report **report);
 STILL_API void still_evaluation_report_destroy(still_evaluation_report *report);
 /* In the order lengths, runs, tasks, depths. */
 STILL_API const still_evaluation_cell *

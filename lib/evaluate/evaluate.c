@@ -4,18 +4,12 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "evaluate/evaluator.h"
+#include "evaluate/report.h"
 #include "evaluate/results.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-struct still_evaluation_report {
-  still_evaluation_cell *cells;
-  size_t count;
-  char **names; /* of runs */
-  size_t name_count;
-};
 
 /* Everything that one call of still_evaluate works with. */
 typedef struct evaluation {
@@ -32,6 +26,10 @@ typedef struct evaluation {
 } evaluation;
 
 /* ---- arguments */
+
+static int shards_of(const still_evaluation_options *o) {
+  return o->shards ? o->shards : 1;
+}
 
 static still_status check_number(const char *name, long value, long low, long high) {
   if (value >= low && value <= high) return STILL_OK;
@@ -66,6 +64,8 @@ static still_status check_options(const still_evaluation_run *runs, size_t run_c
     return still_fail(STILL_ERROR_ARGUMENT, "an evaluation needs a run, a task and a length");
   STILL_TRY(check_number("samples", o->samples, 1, 1000000));
   if (o->depths) STILL_TRY(check_number("depths", o->depths, 2, 101));
+  STILL_TRY(check_number("shards", o->shards, 0, 1000000));
+  STILL_TRY(check_number("shard", o->shard, 0, shards_of(o) - 1));
   for (size_t i = 0; i < o->length_count; i++)
     STILL_TRY(check_number("a length", o->lengths[i], 1, 1 << 24));
   for (size_t i = 0; i < run_count; i++) {
@@ -113,8 +113,8 @@ static uint64_t hash_text(const char *text) {
 
 /* Samples that differ in their depth alone are otherwise alike. */
 static still_status make_sample(const evaluation *e, const still_task_material *material,
-                                const still_result *place, still_sample *sample) {
-  const still_task *task = still_task_find(place->task);
+                                const still_task *task, const still_result *place,
+                                still_sample *sample) {
   const int depths = e->options->depths;
   still_task_order order = {.material = material,
                             .length = (size_t)place->length,
@@ -133,29 +133,40 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
+/* A run at a length, and the task it is at. */
+typedef struct station {
+  const still_task_material *material;
+  const still_evaluation_run *run;
+  const still_task *task;
+  size_t run_number, length_number, task_number;
+  int length;
+} station;
+
+static still_result first_place(const evaluation *e, const station *at) {
+  return (still_result){.run = at->run->name,
+                        .task = at->task->name,
+                        .length = at->length,
+                        .depth_index = e->options->depths ? 0 : -1,
+                        .index = e->options->shard};
+}
+
 /* The samples of a cell group in order: of each index all depths, so that neighbours share their
  * beginning. */
-static bool next_place(const evaluation *e, still_result *place) {
-  if (e->options->depths && ++place->depth_index < e->options->depths) return true;
+static void next_place(const evaluation *e, still_result *place) {
+  if (e->options->depths && ++place->depth_index < e->options->depths) return;
   place->depth_index = e->options->depths ? 0 : -1;
-  return ++place->index < e->options->samples;
+  place->index += shards_of(e->options);
 }
 
-static still_evaluation_cell *cell_of(evaluation *e, const still_result *r) {
-  still_evaluation_report *report = e->report;
-  for (size_t i = 0; i < report->count; i++) {
-    still_evaluation_cell *cell = &report->cells[i];
-    const bool same_depth =
-        cell->depth < 0 || (int)(cell->depth * (e->options->depths - 1) + 0.5) == r->depth_index;
-    if (cell->length == r->length && same_depth && !strcmp(cell->run, r->run) &&
-        !strcmp(cell->task, r->task))
-      return cell;
-  }
-  return NULL;
+/* Samples of a task at a length. */
+static uint64_t samples_of(const still_evaluation_options *o) {
+  const int count = (o->samples - o->shard + shards_of(o) - 1) / shards_of(o);
+  return count > 0 ? (uint64_t)count * (uint64_t)(o->depths ? o->depths : 1) : 0;
 }
 
-static still_status note(evaluation *e, const still_result *r) {
-  still_evaluation_cell *cell = cell_of(e, r);
+static still_status note(evaluation *e, const station *at, const still_result *r) {
+  still_evaluation_cell *cell = still_report_cell(e->report, at->length_number, at->run_number,
+                                                  at->task_number, r->depth_index);
   cell->count++;
   cell->right += r->right;
   cell->seconds += r->seconds;
@@ -180,31 +191,28 @@ static still_status ask(evaluation *e, still_evaluator *evaluator, const still_s
 
 /* The next sample that the results file does not have; those it has are counted. count 0: none is
  * left. */
-static still_status advance(evaluation *e, const still_task_material *material, still_result *place,
-                            bool *more, still_sample *sample) {
+static still_status advance(evaluation *e, const station *at, still_result *place,
+                            still_sample *sample) {
   still_sample_free(sample);
-  for (; *more; *more = next_place(e, place)) {
+  for (; place->index < e->options->samples; next_place(e, place)) {
     place->seconds = 0;
-    if (!still_results_find(&e->results, place)) return make_sample(e, material, place, sample);
-    STILL_TRY(note(e, place));
+    if (!still_results_find(&e->results, place))
+      return make_sample(e, at->material, at->task, place, sample);
+    STILL_TRY(note(e, at, place));
   }
   return STILL_OK;
 }
 
-static still_status run_task(evaluation *e, still_evaluator *evaluator,
-                             const still_task_material *material, const char *run, const char *task,
-                             int length) {
-  still_result place = {
-      .run = run, .task = task, .length = length, .depth_index = e->options->depths ? 0 : -1};
+static still_status run_task(evaluation *e, still_evaluator *evaluator, const station *at) {
+  still_result place = first_place(e, at);
   still_sample sample = {0}, next = {0};
-  bool more = true;
-  still_status status = advance(e, material, &place, &more, &sample);
+  still_status status = advance(e, at, &place, &sample);
   while (!status && sample.count) {
     still_result asked = place;
-    more = next_place(e, &place);
-    status = advance(e, material, &place, &more, &next);
+    next_place(e, &place);
+    status = advance(e, at, &place, &next);
     if (!status) status = ask(e, evaluator, &sample, &next, &asked);
-    if (!status) status = note(e, &asked);
+    if (!status) status = note(e, at, &asked);
     still_sample_free(&sample);
     sample = next;
     memset(&next, 0, sizeof next);
@@ -215,17 +223,16 @@ static still_status run_task(evaluation *e, still_evaluator *evaluator,
 }
 
 /* Whether a length fits model and task: the first sample is made to see. */
-static still_status check_length(evaluation *e, const still_task_material *material,
-                                 const still_evaluation_run *run, const char *task, int length) {
-  still_result place = {.run = run->name, .task = task, .length = length};
+static still_status check_length(evaluation *e, const station *at) {
+  const still_result place = first_place(e, at);
   still_model_info info;
   still_sample sample = {0};
-  still_model_get_info(run->model, &info);
-  if (info.trained_context > 0 && length > info.trained_context)
+  still_model_get_info(at->run->model, &info);
+  if (info.trained_context > 0 && at->length > info.trained_context)
     return still_fail(STILL_ERROR_ARGUMENT,
-                      "%s: %d tokens are more than the %d that the model was trained for", task,
-                      length, info.trained_context);
-  const still_status status = make_sample(e, material, &place, &sample);
+                      "%s: %d tokens are more than the %d that the model was trained for",
+                      at->task->name, at->length, info.trained_context);
+  const still_status status = make_sample(e, at->material, at->task, &place, &sample);
   still_sample_free(&sample);
   return status;
 }
@@ -235,87 +242,55 @@ static still_status leave_out(evaluation *e, still_status status, size_t tasks) 
   const still_evaluation_options *o = e->options;
   if (status != STILL_ERROR_ARGUMENT || !o->skip_long) return status;
   still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
-  e->total -= tasks * (uint64_t)o->samples * (uint64_t)(o->depths ? o->depths : 1);
+  e->total -= tasks * samples_of(o);
   return STILL_OK;
 }
 
-static still_status run_tasks(evaluation *e, still_evaluator *evaluator,
-                              const still_task_material *material, const still_evaluation_run *run,
-                              int length) {
-  for (size_t i = 0; i < e->options->task_count; i++) {
-    const char *task = e->options->tasks[i];
-    const still_status status = check_length(e, material, run, task, length);
-    STILL_TRY(status ? leave_out(e, status, 1)
-                     : run_task(e, evaluator, material, run->name, task, length));
+static still_status run_tasks(evaluation *e, still_evaluator *evaluator, station *at) {
+  for (at->task_number = 0; at->task_number < e->options->task_count; at->task_number++) {
+    at->task = still_task_find(e->options->tasks[at->task_number]);
+    const still_status status = check_length(e, at);
+    STILL_TRY(status ? leave_out(e, status, 1) : run_task(e, evaluator, at));
   }
   return STILL_OK;
 }
 
-static still_status run_length(evaluation *e, const still_task_material *material,
-                               const still_evaluation_run *run, int length) {
+static still_status run_length(evaluation *e, station *at) {
   still_evaluator evaluator = {0};
   still_model_info info;
-  still_session_options session = run->session;
-  if (!session.context) session.context = length;
-  still_model_get_info(run->model, &info);
+  still_session_options session = at->run->session;
+  if (!session.context) session.context = at->length;
+  still_model_get_info(at->run->model, &info);
   evaluator.vocabulary = info.vocabulary;
-  still_status status = still_session_create(&evaluator.session, run->model, &session);
+  still_status status = still_session_create(&evaluator.session, at->run->model, &session);
   if (status)
     status = leave_out(e, status, e->options->task_count);
   else
-    status = run_tasks(e, &evaluator, material, run, length);
+    status = run_tasks(e, &evaluator, at);
   still_evaluator_free(&evaluator);
-  return status ? still_fail_in(status, "run '%s'", run->name) : STILL_OK;
+  return status ? still_fail_in(status, "run '%s'", at->run->name) : STILL_OK;
 }
 
 /* ---- the report */
 
-static void fill_cells(evaluation *e) {
-  const still_evaluation_options *o = e->options;
-  const int depths = o->depths ? o->depths : 1;
-  still_evaluation_cell *cell = e->report->cells;
-  for (size_t l = 0; l < o->length_count; l++)
-    for (size_t r = 0; r < e->run_count; r++)
-      for (size_t t = 0; t < o->task_count; t++)
-        for (int d = 0; d < depths; d++, cell++) {
-          cell->run = e->report->names[r];
-          cell->task = still_task_find(o->tasks[t])->name;
-          cell->length = o->lengths[l];
-          cell->depth = o->depths ? (double)d / (depths - 1) : -1;
-        }
-  e->report->count = (size_t)(cell - e->report->cells);
-}
-
 static still_status create_report(evaluation *e) {
   const still_evaluation_options *o = e->options;
-  size_t cells;
-  STILL_TRY(STILL_ALLOC(&e->report, 1, "a report"));
-  if (!still_mul_size(o->length_count, o->task_count, &cells) ||
-      !still_mul_size(cells, e->run_count, &cells) ||
-      !still_mul_size(cells, (size_t)(o->depths ? o->depths : 1), &cells))
-    return still_fail(STILL_ERROR_ARGUMENT, "the evaluation has too many parts");
-  STILL_TRY(STILL_ALLOC(&e->report->cells, cells, "a report"));
-  STILL_TRY(STILL_ALLOC(&e->report->names, e->run_count, "a report"));
-  for (; e->report->name_count < e->run_count; e->report->name_count++)
-    STILL_TRY(still_copy_string(&e->report->names[e->report->name_count],
-                                e->runs[e->report->name_count].name));
-  fill_cells(e);
-  e->total = (uint64_t)cells * (uint64_t)o->samples;
-  return STILL_OK;
-}
-
-void still_evaluation_report_destroy(still_evaluation_report *report) {
-  if (!report) return;
-  for (size_t i = 0; i < report->name_count; i++) still_free(report->names[i]);
-  still_free(report->names);
-  still_free(report->cells);
-  still_free(report);
-}
-
-const still_evaluation_cell *still_evaluation_report_cells(const still_evaluation_report *report,
-                                                           size_t *count) {
-  *count = report->count;
-  return report->cells;
+  const char **names;
+  STILL_TRY(STILL_ALLOC(&names, e->run_count + o->task_count, "a report"));
+  for (size_t i = 0; i < e->run_count; i++) names[i] = e->runs[i].name;
+  for (size_t i = 0; i < o->task_count; i++)
+    names[e->run_count + i] = still_task_find(o->tasks[i])->name;
+  const still_report_axes axes = {.runs = names,
+                                  .run_count = e->run_count,
+                                  .tasks = names + e->run_count,
+                                  .task_count = o->task_count,
+                                  .lengths = o->lengths,
+                                  .length_count = o->length_count,
+                                  .depths = o->depths};
+  const still_status status = still_report_create(&e->report, &axes);
+  still_free(names);
+  e->total = (uint64_t)o->length_count * e->run_count * o->task_count * samples_of(o);
+  return status;
 }
 
 /* ---- the whole */
@@ -325,15 +300,15 @@ static still_status evaluate_all(evaluation *e) {
   for (size_t r = 0; r < e->run_count; r++) {
     still_task_material material;
     still_status status = make_material(e, e->runs[r].model, &material);
-    for (size_t l = 0; l < o->length_count && !status; l++)
-      status = run_length(e, &material, &e->runs[r], o->lengths[l]);
+    station at = {.material = &material, .run = &e->runs[r], .run_number = r};
+    for (; at.length_number < o->length_count && !status; at.length_number++) {
+      at.length = o->lengths[at.length_number];
+      status = run_length(e, &at);
+    }
     free_material(&material);
     if (status) return status;
   }
-  for (size_t i = 0; i < e->report->count; i++) {
-    still_evaluation_cell *cell = &e->report->cells[i];
-    still_wilson_interval(cell->right, cell->count, &cell->low, &cell->high);
-  }
+  still_report_finish(e->report);
   return STILL_OK;
 }
 
@@ -364,7 +339,13 @@ static still_status open_all(evaluation *e) {
   }
   describe(e, settings, sizeof settings);
   STILL_TRY(create_report(e));
-  return still_results_open(&e->results, o, e->runs, e->run_count, settings);
+  const still_results_plan plan = {.path = o->results,
+                                   .resume = o->resume,
+                                   .command = o->command,
+                                   .settings = settings,
+                                   .runs = e->runs,
+                                   .run_count = e->run_count};
+  return still_results_open(&e->results, &plan);
 }
 
 still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,

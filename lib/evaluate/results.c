@@ -4,13 +4,14 @@
 #include "base/files.h"
 #include "base/memory.h"
 #include "formats/json.h"
+#include "model/model_state.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 512 };
+enum { KEY_BYTES = 512, OPTION_BYTES = 384, IDENTITY_BYTES = 512 };
 
 static size_t sample_key(const still_result *r, char *key) {
   const int length = snprintf(key, KEY_BYTES, "%s\t%s\t%d\t%d\t%d", r->run, r->task, r->length,
@@ -20,27 +21,77 @@ static size_t sample_key(const still_result *r, char *key) {
 
 bool still_results_find(const still_results *results, still_result *r) {
   char key[KEY_BYTES];
-  const size_t number = still_name_table_find(&results->done, key, sample_key(r, key));
+  const size_t number = still_name_table_find(&results->samples, key, sample_key(r, key));
   if (number == SIZE_MAX) return false;
-  r->right = results->right[number];
-  r->depth = results->depth[number];
+  r->right = results->records[number].right;
+  r->depth = results->records[number].depth;
   return true;
+}
+
+/* ---- runs: what must be alike for results of one name to belong together */
+
+/* The parts of a session's options that change what it computes. */
+static void describe_options(const still_session_options *o, char *text, size_t bytes) {
+  snprintf(text, bytes,
+           "attention %d, adapter kinds %d, chunk %d, budget %d, schedule %d %d %g, metric %d, "
+           "routing %d %" PRIu64 ", window %d, sinks %d, layers %s, context %d, cache %d, own %u",
+           (int)o->attention, o->adapter_kinds, o->chunk, o->budget, (int)o->schedule, o->keep,
+           (double)o->keep_ratio, (int)o->metric, (int)o->routing, o->routing_seed, o->window,
+           o->sinks, o->layer_kinds ? o->layer_kinds : "-", o->context, (int)o->cache_type, o->own);
+}
+
+static void identify(char *text, const char *hash, const char *adapter, const char *options) {
+  snprintf(text, IDENTITY_BYTES, "model %s, adapter %s, %s", hash, adapter, options);
+}
+
+static void identify_run(const still_evaluation_run *run, char *hash, char *adapter,
+                         char *options) {
+  still_model_info info;
+  still_model_get_info(run->model, &info);
+  snprintf(hash, 17, "%016" PRIx64, info.hash);
+  snprintf(adapter, 17, "%016" PRIx64, run->model->adapter_hash);
+  describe_options(&run->session, options, OPTION_BYTES);
+}
+
+static still_status number_of(still_name_table *names, const char *name, size_t *number) {
+  *number = still_name_table_find(names, name, strlen(name));
+  if (*number != SIZE_MAX) return STILL_OK;
+  *number = names->count;
+  return still_name_table_add(names, name, strlen(name), "name");
+}
+
+static still_status know_run(still_results *results, const char *name, const char *identity) {
+  size_t number;
+  STILL_TRY(number_of(&results->runs, name, &number));
+  if (number >= results->identity_room) {
+    const size_t room = 2 * number + 16;
+    STILL_TRY(STILL_REALLOC(&results->identities, room, "results"));
+    results->identity_room = room;
+  }
+  char **known = &results->identities[number];
+  if (!*known) return still_copy_string(known, identity);
+  if (!strcmp(*known, identity)) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "run '%.60s' is of '%s', not of '%s'", name, identity,
+                    *known);
 }
 
 /* ---- reading */
 
-static still_status add_done(still_results *results, const still_result *r) {
+static still_status add_record(still_results *results, const still_result *r) {
   char key[KEY_BYTES];
-  const size_t number = results->done.count;
-  if (number == results->room) {
+  const size_t bytes = sample_key(r, key), number = results->samples.count;
+  if (still_name_table_find(&results->samples, key, bytes) != SIZE_MAX) return STILL_OK;
+  if (number == results->record_room) {
     const size_t room = 2 * number + 256;
-    STILL_TRY(STILL_REALLOC(&results->right, room, "results"));
-    STILL_TRY(STILL_REALLOC(&results->depth, room, "results"));
-    results->room = room;
+    STILL_TRY(STILL_REALLOC(&results->records, room, "results"));
+    results->record_room = room;
   }
-  STILL_TRY(still_name_table_add(&results->done, key, sample_key(r, key), "sample"));
-  results->right[number] = r->right;
-  results->depth[number] = r->depth;
+  still_record record = {
+      .length = r->length, .depth_index = r->depth_index, .depth = r->depth, .right = r->right};
+  STILL_TRY(number_of(&results->runs, r->run, &record.run));
+  STILL_TRY(number_of(&results->tasks, r->task, &record.task));
+  STILL_TRY(still_name_table_add(&results->samples, key, bytes, "sample"));
+  results->records[number] = record;
   return STILL_OK;
 }
 
@@ -63,61 +114,50 @@ static still_status read_sample(still_results *results, const still_json *line) 
   STILL_TRY(get_int(line, "index", 0, &r.index));
   STILL_TRY(still_json_get_f64(line, "depth", &r.depth));
   STILL_TRY(still_json_get_f64(line, "right", &r.right));
-  return add_done(results, &r);
+  return add_record(results, &r);
 }
 
-static void hash_text(const still_model *model, char *text) {
-  still_model_info info;
-  still_model_get_info(model, &info);
-  snprintf(text, 17, "%016" PRIx64, info.hash);
-}
-
-static still_status check_run(const still_json *told, const still_evaluation_run *runs,
-                              size_t run_count) {
-  const char *name, *hash;
-  char own[17];
+static still_status read_run(still_results *results, const still_json *told) {
+  const char *name, *hash, *adapter, *options;
+  char identity[IDENTITY_BYTES];
   STILL_TRY(still_json_get_string(told, "run", &name));
   STILL_TRY(still_json_get_string(told, "hash", &hash));
-  for (size_t i = 0; i < run_count; i++) {
-    if (strcmp(runs[i].name, name)) continue;
-    hash_text(runs[i].model, own);
-    if (strcmp(hash, own))
-      return still_fail(STILL_ERROR_ARGUMENT, "run '%.60s' was of a model with hash %.16s, now %s",
-                        name, hash, own);
-  }
-  return STILL_OK;
+  STILL_TRY(still_json_get_string(told, "adapter", &adapter));
+  STILL_TRY(still_json_get_string(told, "options", &options));
+  identify(identity, hash, adapter, options);
+  return know_run(results, name, identity);
 }
 
-static still_status check_head(const still_json *line, const char *settings,
-                               const still_evaluation_run *runs, size_t run_count) {
+static still_status read_head(still_results *results, const still_json *line) {
   const char *told;
   const still_json *list;
   STILL_TRY(still_json_get_string(line, "settings", &told));
   STILL_TRY(still_json_get(line, "runs", STILL_JSON_ARRAY, &list));
-  if (strcmp(told, settings))
-    return still_fail(STILL_ERROR_ARGUMENT, "these results are of '%.200s', now it is '%.200s'",
-                      told, settings);
+  if (!results->settings) STILL_TRY(still_copy_string(&results->settings, told));
+  if (strcmp(told, results->settings))
+    return still_fail(STILL_ERROR_ARGUMENT, "these results are of '%.200s', not of '%.200s'", told,
+                      results->settings);
   for (const still_json *run = still_json_first(list); run; run = still_json_next(run))
-    STILL_TRY(check_run(run, runs, run_count));
+    STILL_TRY(read_run(results, run));
   return STILL_OK;
 }
 
-static still_status read_line(still_results *results, const char *text, size_t bytes,
-                              const char *settings, const still_evaluation_run *runs,
-                              size_t run_count) {
+static still_status read_line(still_results *results, const char *text, size_t bytes) {
   still_json *line;
   STILL_TRY(still_json_parse(&line, "results", text, bytes, bytes));
-  const still_status status = still_json_find(line, "still_evaluation")
-                                  ? check_head(line, settings, runs, run_count)
-                                  : read_sample(results, line);
+  still_status status;
+  if (still_json_find(line, "still_evaluation"))
+    status = read_head(results, line);
+  else if (!results->settings)
+    status = still_fail(STILL_ERROR_FORMAT, "a head with 'still_evaluation' must come first");
+  else
+    status = read_sample(results, line);
   still_json_free(line);
   return status;
 }
 
 /* *complete: bytes of whole lines. */
-static still_status read_lines(still_results *results, const char *path, const char *settings,
-                               const still_evaluation_run *runs, size_t run_count,
-                               size_t *complete) {
+static still_status read_lines(still_results *results, const char *path, size_t *complete) {
   char *text;
   size_t bytes, number = 1;
   still_status status = STILL_OK;
@@ -126,12 +166,17 @@ static still_status read_lines(still_results *results, const char *path, const c
   for (const char *end; !status && (end = memchr(text + *complete, '\n', bytes - *complete));
        number++) {
     const size_t length = (size_t)(end - text) - *complete;
-    status = read_line(results, text + *complete, length, settings, runs, run_count);
+    status = read_line(results, text + *complete, length);
     if (status) still_fail_in(status, "%s, line %zu", path, number);
     *complete += length + 1;
   }
   still_free(text);
   return status;
+}
+
+still_status still_results_read(still_results *results, const char *path) {
+  size_t complete;
+  return read_lines(results, path, &complete);
 }
 
 /* ---- writing */
@@ -140,31 +185,36 @@ static still_status write_failed(const still_results *results) {
   return still_fail(STILL_ERROR_FILE, "%s: %s", results->path, strerror(errno));
 }
 
-static still_status put_text(FILE *stream, const char *name, const char *text) {
+/* before, then "name": "text". */
+static still_status put_text(FILE *stream, const char *before, const char *name, const char *text) {
   char *quoted;
   STILL_TRY(still_json_quote(&quoted, text ? text : ""));
-  fprintf(stream, "\"%s\": %s", name, quoted);
+  fprintf(stream, "%s\"%s\": %s", before, name, quoted);
   still_free(quoted);
   return STILL_OK;
 }
 
-static still_status put_head(still_results *results, const still_evaluation_options *options,
-                             const still_evaluation_run *runs, size_t run_count,
-                             const char *settings) {
-  FILE *stream = results->stream;
+static still_status put_run(FILE *stream, const char *before, const still_evaluation_run *run) {
+  char hash[17], adapter[17], options[OPTION_BYTES];
   still_model_info info;
-  char hash[17];
-  fprintf(stream, "{\"still_evaluation\": 1, \"version\": \"%s\", ", still_version());
-  STILL_TRY(put_text(stream, "command", options->command));
-  STILL_TRY((fputs(", ", stream), put_text(stream, "settings", settings)));
+  still_model_get_info(run->model, &info);
+  identify_run(run, hash, adapter, options);
+  STILL_TRY(put_text(stream, before, "run", run->name));
+  STILL_TRY(put_text(stream, ", ", "model", info.name));
+  fprintf(stream, ", \"hash\": \"%s\", \"adapter\": \"%s\"", hash, adapter);
+  STILL_TRY(put_text(stream, ", ", "options", options));
+  fputc('}', stream);
+  return STILL_OK;
+}
+
+static still_status put_head(still_results *results, const still_results_plan *plan) {
+  FILE *stream = results->stream;
+  fprintf(stream, "{\"still_evaluation\": 1, \"version\": \"%s\"", still_version());
+  STILL_TRY(put_text(stream, ", ", "command", plan->command));
+  STILL_TRY(put_text(stream, ", ", "settings", plan->settings));
   fprintf(stream, ", \"runs\": [");
-  for (size_t i = 0; i < run_count; i++) {
-    still_model_get_info(runs[i].model, &info);
-    hash_text(runs[i].model, hash);
-    STILL_TRY((fputs(i ? ", {" : "{", stream), put_text(stream, "run", runs[i].name)));
-    STILL_TRY((fputs(", ", stream), put_text(stream, "model", info.name)));
-    fprintf(stream, ", \"hash\": \"%s\"}", hash);
-  }
+  for (size_t i = 0; i < plan->run_count; i++)
+    STILL_TRY(put_run(stream, i ? ", {" : "{", &plan->runs[i]));
   fprintf(stream, "]}\n");
   return fflush(stream) ? write_failed(results) : STILL_OK;
 }
@@ -172,40 +222,58 @@ static still_status put_head(still_results *results, const still_evaluation_opti
 still_status still_results_put(still_results *results, const still_result *r) {
   FILE *stream = results->stream;
   if (!stream) return STILL_OK;
-  fputc('{', stream);
-  STILL_TRY(put_text(stream, "run", r->run));
-  STILL_TRY((fputs(", ", stream), put_text(stream, "task", r->task)));
+  STILL_TRY(put_text(stream, "{", "run", r->run));
+  STILL_TRY(put_text(stream, ", ", "task", r->task));
   fprintf(stream,
           ", \"length\": %d, \"depth_index\": %d, \"index\": %d, \"depth\": %.6f, \"right\": %g, "
-          "\"seconds\": %.4f}\n",
+          "\"seconds\": %.4f",
           r->length, r->depth_index, r->index, r->depth, r->right, r->seconds);
+  if (r->output) STILL_TRY(put_text(stream, ", ", "output", r->output));
+  fputs("}\n", stream);
   return fflush(stream) ? write_failed(results) : STILL_OK;
 }
 
-still_status still_results_open(still_results *results, const still_evaluation_options *options,
-                                const still_evaluation_run *runs, size_t run_count,
-                                const char *settings) {
+/* What the plan says, for the heads of the file to be compared with. */
+static still_status expect(still_results *results, const still_results_plan *plan) {
+  STILL_TRY(still_copy_string(&results->path, plan->path));
+  STILL_TRY(still_copy_string(&results->settings, plan->settings));
+  for (size_t i = 0; i < plan->run_count; i++) {
+    char hash[17], adapter[17], options[OPTION_BYTES], identity[IDENTITY_BYTES];
+    identify_run(&plan->runs[i], hash, adapter, options);
+    identify(identity, hash, adapter, options);
+    STILL_TRY(know_run(results, plan->runs[i].name, identity));
+  }
+  return STILL_OK;
+}
+
+static still_status open_file(still_results *results, const still_results_plan *plan) {
+  const bool goes_on = plan->resume && still_path_exists(plan->path);
   size_t complete = 0;
+  STILL_TRY(expect(results, plan));
+  if (goes_on) STILL_TRY(read_lines(results, plan->path, &complete));
+  if (goes_on && truncate(plan->path, (off_t)complete)) return write_failed(results);
+  results->stream = fopen(plan->path, goes_on ? "a" : "w");
+  if (!results->stream) return write_failed(results);
+  return put_head(results, plan);
+}
+
+still_status still_results_open(still_results *results, const still_results_plan *plan) {
   memset(results, 0, sizeof *results);
-  if (!options->results) return STILL_OK;
-  const bool goes_on = options->resume && still_path_exists(options->results);
-  still_status status = still_copy_string(&results->path, options->results);
-  if (!status && goes_on)
-    status = read_lines(results, options->results, settings, runs, run_count, &complete);
-  if (!status && goes_on && truncate(options->results, (off_t)complete))
-    status = write_failed(results);
-  if (!status && !(results->stream = fopen(options->results, goes_on ? "a" : "w")))
-    status = write_failed(results);
-  if (!status) status = put_head(results, options, runs, run_count, settings);
+  if (!plan->path) return STILL_OK;
+  const still_status status = open_file(results, plan);
   if (status) still_results_close(results);
   return status;
 }
 
 void still_results_close(still_results *results) {
   if (results->stream) fclose(results->stream);
+  for (size_t i = 0; i < results->identity_room; i++) still_free(results->identities[i]);
+  still_free(results->identities);
   still_free(results->path);
-  still_free(results->right);
-  still_free(results->depth);
-  still_name_table_free(&results->done);
+  still_free(results->settings);
+  still_free(results->records);
+  still_name_table_free(&results->runs);
+  still_name_table_free(&results->tasks);
+  still_name_table_free(&results->samples);
   memset(results, 0, sizeof *results);
 }

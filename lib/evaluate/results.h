@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * The results file: JSON lines, a head and then one for each sample, from which a stopped
- * evaluation goes on.
+ * evaluation goes on and reports of several files are made.
  *
  *   {"still_evaluation": 1, "version": ..., "command": ..., "settings": ...,
- *    "runs": [{"run", "model", "hash"}]}
+ *    "runs": [{"run", "model", "hash", "adapter", "options"}]}
  *   {"run": "full", "task": "sniah1", "length": 4096, "depth_index": -1, "index": 0,
- *    "depth": 0.31, "right": 1, "seconds": 0.8}
+ *    "depth": 0.31, "right": 1, "seconds": 0.8, "output": " 1234567."}
  */
 #ifndef STILL_EVALUATE_RESULTS_H
 #define STILL_EVALUATE_RESULTS_H
@@ -15,27 +15,51 @@
 #include <stdio.h>
 #include <still/evaluate.h>
 
+/* A sample that was read; run and task are numbers in the tables of names. */
+typedef struct still_record {
+  size_t run, task;
+  int length, depth_index;
+  double depth, right;
+} still_record;
+
+/* Zeroed = nothing read, nothing is written. */
 typedef struct still_results {
-  FILE *stream; /* NULL: no file, nothing is written */
+  FILE *stream; /* NULL: no file */
   char *path;
-  still_name_table done; /* samples that the file had */
-  double *right, *depth; /* of these, by their number in `done` */
-  size_t room;
+  char *settings; /* what all heads have in common; NULL: no head was read */
+  still_name_table runs, tasks;
+  char **identities; /* of runs, by their numbers; NULL where no head named the run */
+  size_t identity_room;
+  still_name_table samples;
+  still_record *records; /* of samples, by their numbers */
+  size_t record_room;
 } still_results;
 
 typedef struct still_result {
   const char *run, *task;
   int length, depth_index, index; /* depth_index -1: no grid */
   double depth, right, seconds;
+  const char *output; /* NULL: none to tell */
 } still_result;
 
-/* settings: whatever results must have in common to belong together, as text. ARGUMENT: the file
- * there is of other settings or models. FORMAT: a line that is damaged, with its number; the last
- * one may be cut off, it is dropped. */
-still_status still_results_open(still_results *results, const still_evaluation_options *options,
-                                const still_evaluation_run *runs, size_t run_count,
-                                const char *settings);
+/* What a file of results is opened with. */
+typedef struct still_results_plan {
+  const char *path;     /* NULL: no file, nothing is written */
+  int resume;           /* what is there is read and goes on, instead of being replaced */
+  const char *command;  /* NULL: none */
+  const char *settings; /* whatever results must have in common to belong together */
+  const still_evaluation_run *runs;
+  size_t run_count;
+} still_results_plan;
+
+/* ARGUMENT: the file there is of other settings or models. FORMAT: a line that is damaged, with its
+ * number; the last one may be cut off, it is dropped. */
+still_status still_results_open(still_results *results, const still_results_plan *plan);
 void still_results_close(still_results *results);
+
+/* Adds what another file holds, samples that occur twice once. Errors as above, FORMAT for a file
+ * without a head. */
+still_status still_results_read(still_results *results, const char *path);
 
 /* Fills in depth and right of a sample that the file had. */
 bool still_results_find(const still_results *results, still_result *result);

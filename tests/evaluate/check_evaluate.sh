@@ -47,6 +47,11 @@ grep -q '"command": ".*--runs full,swa:64' "$work/r.jsonl" || { failed=1; echo "
 grep -q "</svg>" "$work/p.svg" || { failed=1; echo "FAILED: no picture"; }
 expect 0 out "| swa:64 | 50.0 (15-85) |" --runs full,swa:64 $flags -o "$work/r.jsonl" --resume
 [ "$(grep -c '"task": "sniah1"' "$work/r.jsonl")" = 8 ] || { failed=1; echo "FAILED: resumed samples were asked again"; }
+for i in 1 2 3; do expect 0 out "| full |" --runs full,swa:64 $flags --shard $i/3 -q -o "$work/r$i.jsonl"; done
+expect 0 out "| swa:64 | 50.0 (15-85) |" --report "$work/r1.jsonl,$work/r2.jsonl,$work/r3.jsonl" --plot "$work/q.svg"
+cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of the parts is another"; }
+expect 2 err "is not I/N" --shard 4/3
+expect 1 err "/nowhere" --report /nowhere
 expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.jsonl" --resume
 
 printf 'It rained for a day and a night, and then the sun came out again over the wet hills. %.0s' 1 2 3 >"$work/text"

@@ -174,6 +174,64 @@ static void test_refusals(void **state) {
   still_model_destroy(f.model);
 }
 
+/* Three processes' worth of work, put together: the report of one. */
+static void test_shards(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  still_evaluation_report *whole, *report;
+  const char *paths[3];
+  char name[3][32];
+  f.options.samples = 4;
+  f.options.results = check_path("one.jsonl");
+  whole = evaluate(&f);
+  f.options.shards = 3;
+  for (int i = 0; i < 3; i++) {
+    snprintf(name[i], sizeof name[i], "shard%d.jsonl", i);
+    paths[i] = strdup(check_path(name[i]));
+    f.options.results = paths[i];
+    f.options.shard = i;
+    still_evaluation_report_destroy(evaluate(&f));
+    assert_int_equal(lines_of(paths[i]), 1 + (i ? 8 : 16));
+  }
+  check_ok(still_evaluation_report_read(paths, 3, &report));
+  size_t count, whole_count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  const still_evaluation_cell *expected = still_evaluation_report_cells(whole, &whole_count);
+  assert_int_equal(count, whole_count);
+  for (size_t i = 0; i < count; i++) {
+    assert_string_equal(cells[i].run, expected[i].run);
+    assert_string_equal(cells[i].task, expected[i].task);
+    assert_int_equal(cells[i].length, expected[i].length);
+    assert_true(cells[i].depth == expected[i].depth);
+    assert_int_equal(cells[i].count, 4);
+    assert_true(cells[i].right == expected[i].right && cells[i].low == expected[i].low);
+  }
+  still_evaluation_report_destroy(report);
+  const char *twice[] = {paths[0], paths[1], paths[0]}; /* no sample counts twice */
+  check_ok(still_evaluation_report_read(twice, 3, &report));
+  assert_int_equal(still_evaluation_report_cells(report, &count)->count, 3);
+  still_evaluation_report_destroy(report);
+  still_evaluation_report_destroy(whole);
+
+  f.options.shard = 3;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "shard is 3, must be 0 .. 2");
+  f.options.shard = 1, f.options.seed = 8;
+  f.options.results = check_path("other.jsonl");
+  still_evaluation_report_destroy(evaluate(&f));
+  const char *mixed[] = {paths[0], f.options.results};
+  check_fails(still_evaluation_report_read(mixed, 2, &report), STILL_ERROR_ARGUMENT,
+              "other.jsonl, line 1: these results are of 'seed 8,");
+  f.options.seed = 7;
+  f.runs[1].session.budget = 140; /* a run of the same name that is not the same */
+  still_evaluation_report_destroy(evaluate(&f));
+  check_fails(still_evaluation_report_read(mixed, 2, &report), STILL_ERROR_ARGUMENT,
+              "other.jsonl, line 1: run 'still:128' is of");
+  check_fails(still_evaluation_report_read(NULL, 0, &report), STILL_ERROR_FORMAT, "no sample");
+  for (int i = 0; i < 3; i++) free((char *)paths[i]);
+  still_model_destroy(f.model);
+}
+
 /* ---- needle: what it knows, and what a window forgets */
 
 static void test_needle(void **state) {
@@ -215,7 +273,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_wilson),   cmocka_unit_test(test_cells),
       cmocka_unit_test(test_resume),   cmocka_unit_test(test_damaged_results),
-      cmocka_unit_test(test_refusals), cmocka_unit_test(test_needle),
+      cmocka_unit_test(test_refusals), cmocka_unit_test(test_shards),
+      cmocka_unit_test(test_needle),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }
