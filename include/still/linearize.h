@@ -108,9 +108,10 @@ typedef struct still_training_options {
                     window, sinks, context. context 0 (default here): lambda follows from each row's
                     own length and the budget, as for evaluation at a known length */
   const char *layer_kinds; /* kinds of single layers, "0-3,7:full"; NULL = all attention.kind */
-  int gate;                /* 1 (default): STILL layers get a gate */
+  int gate; /* 1 (default): STILL layers get a gate; those with maps from `adapter` stay as they are */
   const int
-      *budgets; /* stage 2 and 1: each row takes one of these at random; NULL = attention.budget */
+      *budgets; /* each row takes one of these at random: as the budget of its STILL layers, as
+                         the window of its other ones; NULL = attention.budget and attention.window */
   size_t budget_count;
 
   /* How it learns. 0 = the paper's for the stage: rate 1e-2 with plateau, no clipping; rate 1e-4,

@@ -68,14 +68,20 @@ static still_status check_outputs(const still_training_options *o) {
   return check_writable(o->curve);
 }
 
+static bool has_still_layer(const trainer *t) {
+  for (int i = 0; i < t->weights->config.layers; i++)
+    if (t->kinds[i] == STILL_ATTENTION_STILL) return true;
+  return false;
+}
+
 /* The operator's own checks, with each budget. */
 static still_status check_attention(const trainer *t, int budget) {
   still_attention_options options = t->options.attention;
   still_attention_plan *plan = NULL;
-  options.kind = STILL_ATTENTION_STILL;
+  options.kind = has_still_layer(t) ? STILL_ATTENTION_STILL : STILL_ATTENTION_SWA;
   options.heads = t->weights->config.heads, options.kv_heads = t->weights->config.kv_heads;
   options.head_dim = t->weights->config.head_dim;
-  if (budget) options.budget = budget;
+  if (budget) options.budget = options.window = budget;
   if (!options.context) options.context = (int)t->data->longest;
   const still_status status = still_attention_plan_create(&plan, &options, NULL);
   still_attention_plan_destroy(plan);

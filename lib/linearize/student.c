@@ -103,6 +103,7 @@ static bool is_hedgehog_like(still_attention_kind kind) {
 static still_status start_maps(still_student *s, size_t index) {
   still_adapter_layer *layer = &s->adapter->layers[index];
   const bool still_maps = layer->kind == STILL_ATTENTION_STILL && s->options.maps;
+  const bool fresh = !layer->feature_q; /* maps that were made without a gate stay without */
   const size_t square = s->H * s->D * s->D;
   if ((still_maps || is_hedgehog_like(layer->kind)) && !layer->feature_q) {
     STILL_TRY(STILL_ALLOC(&layer->feature_q, square, "feature_q"));
@@ -117,7 +118,7 @@ static still_status start_maps(still_student *s, size_t index) {
     STILL_TRY(STILL_ALLOC(&layer->window_factor, s->H, "window_factor"));
     for (size_t h = 0; h < s->H; h++) layer->window_factor[h] = initial_window_factor;
   }
-  if (still_maps && s->options.gate && !layer->gate)
+  if (still_maps && s->options.gate && fresh)
     STILL_TRY(STILL_ALLOC(&layer->gate, s->H * s->D * s->W, "gate"));
   return STILL_OK;
 }
@@ -260,7 +261,7 @@ static size_t work_floats(const still_student *s) {
   const still_hybrid_head full = {.kind = STILL_ATTENTION_FULL, .dim = D, .window_factor = 1};
   size_t most = larger(still_routing_work_floats(&rule, D), still_hybrid_work_floats(&full, N));
   for (size_t i = 0; i < s->L; i++) {
-    const still_hybrid_head head = student_head(s, i, 0);
+    const still_hybrid_head head = student_head(s, NULL, i, 0, 0);
     size_t floats = still_hybrid_work_floats(&head, N);
     if (s->layers[i].kind == STILL_ATTENTION_LIGER_GLA)
       floats = 4 * N * D + larger(floats, still_gated_work_floats(N, D));

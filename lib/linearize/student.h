@@ -21,7 +21,7 @@ typedef struct still_batch {
   const int32_t *ids;    /* (tokens) */
   const int32_t *target; /* (tokens) the next token, -1 = none */
   const float *weight;   /* (tokens) of the loss of predicting target; 0 where there is none */
-  const int *budget;     /* (sequences) m of STILL layers; NULL = the options' */
+  const int *budget; /* (sequences) m of STILL layers, window of others; NULL or 0 = the options' */
 } still_batch;
 
 /* Something trained: `value` lies in the adapter. */

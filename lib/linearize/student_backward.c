@@ -175,7 +175,7 @@ static void liger_head_backward(const still_student *s, const still_hybrid_head 
 static void head_backward(still_student *s, const still_batch *batch, size_t layer,
                           const layer_trace *trace, size_t sequence, size_t h) {
   const size_t first = batch->offsets[sequence], HD = s->H * s->D, R = s->layers[layer].projected;
-  const still_hybrid_head head = student_head(s, layer, h);
+  const still_hybrid_head head = student_head(s, batch, layer, sequence, h);
   const still_hybrid_inputs in = student_inputs(s, batch, layer, trace, sequence, h);
   still_hybrid_gradients out = student_head_gradients(s, layer, sequence, h);
   float *work = student_work(s);

@@ -31,14 +31,21 @@ still_attention_kind student_kind(const still_student *s, size_t layer) {
   return s->teacher || (int)layer == s->put_back ? STILL_ATTENTION_FULL : s->layers[layer].kind;
 }
 
-still_hybrid_head student_head(const still_student *s, size_t layer, size_t head) {
+/* The tokens that a row's layers attend to exactly, where it has a number of its own. */
+static int own_budget(const still_batch *batch, size_t sequence) {
+  return batch && batch->budget ? batch->budget[sequence] : 0;
+}
+
+still_hybrid_head student_head(const still_student *s, const still_batch *batch, size_t layer,
+                               size_t sequence, size_t head) {
   const still_attention_options *options = &s->options.attention;
+  const int own = own_budget(batch, sequence);
   const still_adapter_layer *arrays = &s->adapter->layers[layer];
   const size_t square = s->D * s->D;
   still_hybrid_head h = {.kind = student_kind(s, layer),
                          .dim = s->D,
                          .chunk = (size_t)options->chunk,
-                         .window = (size_t)options->window,
+                         .window = (size_t)(own ? own : options->window),
                          .window_factor = 1};
   if (h.kind == STILL_ATTENTION_SWA) h.sinks = (size_t)options->sinks;
   if (h.kind == STILL_ATTENTION_LIGER_GLA) h.kind = STILL_ATTENTION_SWA;
@@ -121,7 +128,8 @@ void student_project(still_student *s, size_t index, layer_trace *trace, size_t 
 static still_routing_rule rule_of(const still_student *s, const still_batch *batch,
                                   size_t sequence) {
   still_attention_options options = s->options.attention;
-  if (batch->budget) options.budget = batch->budget[sequence];
+  const int own = own_budget(batch, sequence);
+  if (own) options.budget = own;
   return still_routing_rule_make(&options, batch->offsets[sequence + 1] - batch->offsets[sequence]);
 }
 
@@ -184,7 +192,7 @@ void student_attend(still_student *s, const still_batch *batch, size_t layer, la
   STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++) {
     const size_t sequence = i / s->H, h = i % s->H, first = batch->offsets[sequence];
-    const still_hybrid_head head = student_head(s, layer, h);
+    const still_hybrid_head head = student_head(s, batch, layer, sequence, h);
     const still_hybrid_inputs in = student_inputs(s, batch, layer, trace, sequence, h);
     float *work = student_work(s);
     float *y = trace->y + first * HD + h * s->D;

@@ -19,7 +19,7 @@ static double transfer_head(still_student *s, const still_batch *batch, size_t l
                             float scale, double *power) {
   const size_t first = batch->offsets[sequence], HD = s->H * s->D, D = s->D;
   const size_t R = s->layers[layer].projected;
-  const still_hybrid_head head = student_head(s, layer, h);
+  const still_hybrid_head head = student_head(s, batch, layer, sequence, h);
   const still_hybrid_inputs in = student_inputs(s, batch, layer, trace, sequence, h);
   float *dy = s->dkv + first * 2 * HD + h * D, *y = dy + HD; /* free in this stage */
   float *denominator = trace->denominator + h * s->options.most + first;

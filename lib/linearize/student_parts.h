@@ -84,8 +84,9 @@ still_status student_alloc(still_student *s, void *out, size_t count, size_t siz
 
 /* The layer's kind in this pass. */
 still_attention_kind student_kind(const still_student *s, size_t layer);
-/* The operator of one head of a layer in this pass. */
-still_hybrid_head student_head(const still_student *s, size_t layer, size_t head);
+/* The operator of one head of a layer in this pass, for sequence i of a batch (NULL: any). */
+still_hybrid_head student_head(const still_student *s, const still_batch *batch, size_t layer,
+                               size_t sequence, size_t head);
 /* Inputs of head h for sequence i. */
 still_hybrid_inputs student_inputs(const still_student *s, const still_batch *batch, size_t layer,
                                    const layer_trace *trace, size_t sequence, size_t head);

@@ -146,6 +146,24 @@ static void liger_kind(void **state) {
   (void)state;
   try_kind(STILL_ATTENTION_LIGER_GLA, STILL_FEATURE_NORM_PRESERVED, false, false);
 }
+/* A row's own budget is the window of kinds that have one. */
+static void rows_own_window(void **state) {
+  (void)state;
+  static const int budgets[][SEQUENCES] = {{10, 10, 10}, {10, 10, 24}};
+  static const still_attention_kind kinds[] = {STILL_ATTENTION_LOLCATS, STILL_ATTENTION_LIGER_GLA,
+                                               STILL_ATTENTION_SWA};
+  for (int i = 0; i < 3; i++) {
+    setting s;
+    set_up(&s, kinds[i], STILL_FEATURE_NORM_PRESERVED, false);
+    const double common = cross_entropy(&s, false);
+    s.batch.budget = budgets[0];
+    assert_true(cross_entropy(&s, false) == common);
+    s.batch.budget = budgets[1];
+    assert_true(cross_entropy(&s, false) != common);
+    check_slopes(&s, cross_entropy, false);
+    tear_down(&s);
+  }
+}
 static void softmax_kinds(void **state) {
   (void)state;
   try_kind(STILL_ATTENTION_FULL, STILL_FEATURE_NORM_PRESERVED, false, false);
@@ -153,8 +171,9 @@ static void softmax_kinds(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(still_kind), cmocka_unit_test(lolcats_kind),
-                                     cmocka_unit_test(linear_kinds), cmocka_unit_test(liger_kind),
-                                     cmocka_unit_test(softmax_kinds)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(still_kind),    cmocka_unit_test(lolcats_kind),
+      cmocka_unit_test(linear_kinds),  cmocka_unit_test(liger_kind),
+      cmocka_unit_test(softmax_kinds), cmocka_unit_test(rows_own_window)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,35 @@ static void stopped_run_keeps_its_work(void **state) {
   still_training_data_destroy(data);
 }
 
+static int gates_of(const char *path) {
+  still_adapter *adapter;
+  int gates = 0;
+  check_ok(still_adapter_read(&adapter, path, &still_model_get_weights(model)->config));
+  for (int i = 0; i < 8; i++) gates += adapter->layers[i].gate != NULL;
+  still_adapter_destroy(adapter);
+  return gates;
+}
+
+/* The second stage of a student without gates gives it none; a fresh one has them. */
+static void second_stage_keeps_the_gates(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  char first[512], second[512];
+  snprintf(first, sizeof first, "%s", check_path("first.safetensors"));
+  snprintf(second, sizeof second, "%s", check_path("second.safetensors"));
+  for (int gate = 0; gate < 2; gate++) {
+    still_training_options options = small_options(first);
+    options.steps = 1, options.gate = gate;
+    check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+    options.stage = STILL_STAGE_LOW_RANK, options.adapter = first, options.output = second;
+    options.gate = 1;
+    check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+    assert_int_equal(gates_of(first), gate ? 8 : 0);
+    assert_int_equal(gates_of(second), gate ? 8 : 0);
+  }
+  still_training_data_destroy(data);
+}
+
 /* Feature maps alone change nothing once every layer is full again: no divergence is left then. */
 static void choice_of_layers(void **state) {
   (void)state;
@@ -265,6 +294,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(resume_low_rank),
                                      cmocka_unit_test(transfer_lowers_the_error),
                                      cmocka_unit_test(stopped_run_keeps_its_work),
+                                     cmocka_unit_test(second_stage_keeps_the_gates),
                                      cmocka_unit_test(choice_of_layers),
                                      cmocka_unit_test(bad_training_is_refused),
                                      cmocka_unit_test(other_base_model_is_refused),
