@@ -21,11 +21,18 @@ size_t program_utf8_length(const char *text, size_t bytes) {
 
 program_json program_json_begin(FILE *stream) {
   fputc('{', stream);
-  return (program_json){stream, 0};
+  return (program_json){stream, 0, "\n  ", "\n}\n"};
+}
+
+program_json program_json_begin_line(FILE *stream) {
+  fputc('{', stream);
+  return (program_json){stream, 0, "", "}\n"};
 }
 
 static void begin_member(program_json *json, const char *name) {
-  fprintf(json->stream, "%s\n  \"%s\": ", json->members++ ? "," : "", name);
+  const char *comma = !json->members ? "" : *json->gap ? "," : ", ";
+  fprintf(json->stream, "%s%s\"%s\": ", comma, json->gap, name);
+  json->members++;
 }
 
 static void write_byte(FILE *stream, unsigned char byte) {
@@ -78,5 +85,5 @@ void program_json_number(program_json *json, const char *name, double value) {
 }
 
 void program_json_end(program_json *json) {
-  fputs("\n}\n", json->stream);
+  fputs(json->end, json->stream);
 }

@@ -10,9 +10,12 @@
 typedef struct program_json {
   FILE *stream;
   int members;
+  const char *gap, *end; /* between members, after the last */
 } program_json;
 
+/* A member a line; all in one line, for files of JSON lines. */
 program_json program_json_begin(FILE *stream);
+program_json program_json_begin_line(FILE *stream);
 /* Bytes that are not UTF-8 become U+FFFD. */
 void program_json_text(program_json *json, const char *name, const char *text, size_t bytes);
 void program_json_string(program_json *json, const char *name, const char *text); /* NULL = null */

@@ -3,7 +3,7 @@
 #ifndef RUN_H
 #define RUN_H
 
-#include <still/model.h>
+#include <still/evaluate.h>
 
 typedef struct run_arguments {
   const char *prompt, *file, *system, *stop, *saliency, *state_save, *state_load;
@@ -35,7 +35,8 @@ typedef struct run_state {
   size_t shown; /* bytes of the answer that are on stdout */
   int64_t prompt_tokens, answer_tokens;
   double load_seconds, prompt_seconds, answer_seconds;
-  const char *end; /* why the answer ended */
+  const char *end;            /* why the answer ended */
+  still_mechanism *mechanism; /* the record of --saliency, or NULL */
 } run_state;
 
 /* Appends; PROGRAM_FAILED (said on stderr) when memory is out. */
@@ -56,6 +57,9 @@ void run_json(const run_state *run);
 /* What it would take with that many tokens (0: a full context), and whether that fits. */
 int run_dry(const run_state *run, int64_t tokens);
 
+enum { SALIENCY_TOKENS = 16384 }; /* of a page */
+/* Records what the layers do from now on. */
+int run_saliency_begin(run_state *run);
 /* An HTML page with every token coloured by its routing score. */
 int run_saliency(const run_state *run, const char *path);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * still-evaluate: how often a model finds what stood in a long text, for several kinds of attention
  * side by side. */
-#include "evaluate_runs.h"
+#include "evaluate_mechanism.h"
 #include "program_arguments.h"
 #include "program_model.h"
 #include "program_terminal.h"
@@ -18,7 +18,7 @@ static struct {
   const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
       *choices, *plot, *shard, *report;
   int samples, depths, resume, skip_long, stride, rows, items, examples;
-  int quiet, verbose, version, help, list_tasks;
+  int mechanism, quiet, verbose, version, help, list_tasks;
   int64_t seed;
 } arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
 
@@ -54,6 +54,11 @@ static const program_flag evaluate_flags[] = {
     FLAG_RANGE(INTEGER, "--stride", "N", "tokens from one row to the next", &arguments.stride, 1,
                INT_MAX, "0", "rows side by side"),
     FLAG_RANGE(INTEGER, "--rows", "N", "most rows", &arguments.rows, 1, INT_MAX, "0", "all"),
+    FLAG_SWITCH("--mechanism",
+                "with --text: how heads choose in the text's first tokens (as many as the first of "
+                "--lengths), and what their linear branch does; a run \"full\" is what they are "
+                "compared with",
+                &arguments.mechanism),
     FLAG_TEXT("--choices", "FILE", "multiple choice from JSON lines (PIQA, ARC, WinoGrande ...)",
               &arguments.choices),
     FLAG_RANGE(INTEGER, "--items", "N", "most questions", &arguments.items, 1, INT_MAX, "0", "all"),
@@ -296,6 +301,17 @@ static int evaluate_text(const evaluate_runs *runs, int length) {
   return code;
 }
 
+static int evaluate_heads(const evaluate_runs *runs, int length, const char *command) {
+  mechanism_question question = {
+      .length = length, .results = arguments.results, .command = command};
+  char *text = read_file(arguments.text, &question.bytes);
+  if (!text) return PROGRAM_FAILED;
+  question.text = text;
+  const int code = evaluate_mechanism(runs, &question);
+  free(text);
+  return code;
+}
+
 static void print_share(int64_t right, int64_t count) {
   double low, high;
   still_wilson_interval((double)right, count, &low, &high);
@@ -409,7 +425,9 @@ static int prepare_and_evaluate(int argc, char **argv) {
   options.command = command_line(argc, argv);
   options.progress = show_progress;
   code = evaluate_runs_open(&runs, arguments.runs);
-  if (!code && arguments.text)
+  if (!code && arguments.text && arguments.mechanism)
+    code = evaluate_heads(&runs, options.length_count ? lengths[0] : 0, options.command);
+  else if (!code && arguments.text)
     code = evaluate_text(&runs, options.length_count ? lengths[0] : 0);
   else if (!code && arguments.choices)
     code = evaluate_choices(&runs);
@@ -440,6 +458,10 @@ static int start(int argc, char **argv) {
     return PROGRAM_DONE;
   }
   if (arguments.report) return report_files();
+  if (arguments.mechanism && !arguments.text) {
+    program_complain("--mechanism needs a text: --text FILE");
+    return PROGRAM_USAGE;
+  }
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();

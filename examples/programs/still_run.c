@@ -268,8 +268,7 @@ static int open_run(run_state *run) {
   if (arguments.dry_run) return PROGRAM_DONE;
   still_session_options options = program_session_options();
   if (still_session_create(&run->session, run->model, &options)) return program_failure(NULL);
-  if (arguments.saliency && still_session_record_scores(run->session, 1))
-    return program_failure("--saliency");
+  if (arguments.saliency && run_saliency_begin(run)) return PROGRAM_FAILED;
   if (arguments.state_load && still_session_load(run->session, arguments.state_load))
     return program_failure("--state-load");
   still_sampler_options chance = STILL_SAMPLER_OPTIONS_INIT;
@@ -288,6 +287,7 @@ static int open_run(run_state *run) {
 static void close_run(run_state *run) {
   still_decoder_destroy(run->decoder);
   still_sampler_destroy(run->sampler);
+  still_mechanism_destroy(run->mechanism);
   still_session_destroy(run->session);
   still_model_destroy(run->model);
   free(run->ids);
@@ -311,6 +311,11 @@ static int finish(const run_state *run) {
 static int check_arguments(void) {
   if (arguments.conversation && arguments.no_conversation) {
     program_complain("-cnv and -no-cnv contradict each other");
+    return PROGRAM_USAGE;
+  }
+  if (arguments.saliency && arguments.state_load) {
+    program_complain(
+        "--saliency and --state-load contradict each other: the page shows a text that is read");
     return PROGRAM_USAGE;
   }
   if (arguments.system && arguments.no_conversation) {

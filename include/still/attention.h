@@ -283,12 +283,18 @@ typedef struct still_attention_inputs {
   still_rows q_raw; /* LIGER_GLA: q (H, n, D) before RoPE */
   still_rows k_raw; /* LIGER_GLA: k (G, n, D) before RoPE */
   float *scores;    /* out, optional: (H, n) routing scores of the new tokens */
+  /* What the linear branch contributes, out, optional, on the CPU only (a GPU says UNSUPPORTED):
+   * (H, n) in 0 .. 1, and 0 where there is none: chunks 0 and 1 of STILL, salient-only, FULL, SWA,
+   * and LIGER_GLA, whose halves have no denominator in common. NULL costs nothing. */
+  float *linear_mass;   /* its share of the denominator: phi_q(q) . z / (sum_SA + phi_q(q) . z) */
+  float *linear_output; /* its share of the numerator's length, behind the gate:
+                           ||g * (phi_q(q) . S)|| / (||sum_SA ... v|| + ||g * (phi_q(q) . S)||) */
 } still_attention_inputs;
 
 #define STILL_ATTENTION_INPUTS_INIT                                                                \
   {                                                                                                \
     sizeof(still_attention_inputs), {NULL, 0, 0}, {NULL, 0, 0}, {NULL, 0, 0}, {NULL, 0, 0},        \
-        {NULL, 0, 0}, {NULL, 0, 0}, NULL                                                           \
+        {NULL, 0, 0}, {NULL, 0, 0}, NULL, NULL, NULL                                               \
   }
 
 /* Runs n >= 1 new tokens through the operator and leaves them in the cache.

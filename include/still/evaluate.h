@@ -218,6 +218,91 @@ STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, c
                                               const still_choice_options *options,
                                               still_choice_result *result);
 
+/* ---- mechanism ------------------------------------------------------------------------------ */
+
+/* Why a model finds what it finds: whether the tokens that heads keep by a local score are those
+ * that full attention would come back to, and whether the linear branch is used.
+ *
+ *     still_mechanism *record;
+ *     still_mechanism_create(&record, session, 0);   (and evaluate a text)
+ *     still_mechanism_measure(record, NULL);
+ *     still_mechanism_draw(record, "page.html");
+ *
+ * Terms: the last C tokens are a token's window (C: the layer's chunk). A token is routed when its
+ * chunk j has left the window, at the beginning of chunk j+2; from then on it is remote. The
+ * attention that it receives is the mean, over all queries for which it is remote, of the weight
+ * that full softmax attention gives it. */
+typedef struct still_mechanism still_mechanism;
+
+/* Records a session from now on: its queries and keys (4 (H + G) D bytes a token and layer), scores
+ * and shares, of the first `most` tokens (0: all). Errors: ARGUMENT (the session is not empty),
+ * UNSUPPORTED (not on the CPU), MEMORY. */
+STILL_API still_status still_mechanism_create(still_mechanism **mechanism, still_session *session,
+                                              int64_t most);
+/* Ends recording; before the session is destroyed. */
+STILL_API void still_mechanism_destroy(still_mechanism *mechanism);
+
+/* Measures what was recorded; may be called again after more tokens. What full attention would do is
+ * taken from the queries and keys of `reference`: a record of the same tokens by the same model
+ * with other attention, such as full; NULL: of this one. Work grows with the tokens' square.
+ * Errors: ARGUMENT (no tokens, a reference of other tokens or shapes), MEMORY. */
+STILL_API still_status still_mechanism_measure(still_mechanism *mechanism,
+                                               const still_mechanism *reference);
+
+/* NaN: not defined there (no token kept, nothing routed, all values equal). */
+typedef struct still_mechanism_head {
+  int layer, head;
+  int64_t routed, kept; /* tokens */
+  /* Share of the kept tokens that are among as many routed ones that receive most attention (the
+   * paper's table 12), and what a choice by chance would reach: kept / routed. */
+  double overlap, chance;
+  double overlap_in_chunks; /* the same, the best being taken within each chunk */
+  double score_correlation; /* Spearman: routing score and received attention of routed tokens */
+  /* Spearman, over all tokens after the first window: a token's attention to itself within its
+   * window and among all tokens before it. */
+  double self_correlation;
+  /* Means over all tokens from chunk 2 on, as in still_attention_inputs. */
+  double linear_mass, linear_output;
+} still_mechanism_head;
+
+/* A token of the vocabulary, how often heads keep it, and how often they could: its occurrences
+ * among routed tokens, for each head that routes. */
+typedef struct still_mechanism_word {
+  still_token id;
+  int64_t kept, seen;
+} still_mechanism_word;
+
+/* One head's tokens; arrays of `count`. */
+typedef struct still_mechanism_tokens {
+  int64_t count;
+  const float *scores;       /* routing scores; without routing, the attention to itself within the
+                                window */
+  const float *attention;    /* received; 0 for tokens that are not remote to any query */
+  const unsigned char *kept; /* 1: for good */
+} still_mechanism_tokens;
+
+/* All NULL or 0 before measure; owned by the mechanism until it is measured again. Heads: of layer
+ * 0 first. Words: those that are kept most often first. */
+STILL_API const still_mechanism_head *still_mechanism_heads(const still_mechanism *mechanism,
+                                                            size_t *count);
+STILL_API const still_mechanism_word *still_mechanism_words(const still_mechanism *mechanism,
+                                                            size_t *count);
+STILL_API still_mechanism_tokens still_mechanism_tokens_of(const still_mechanism *mechanism,
+                                                           int layer, int head);
+
+/* Writes an HTML page that needs nothing else: the text twice, side by side, shaded by the routing
+ * score and by the attention received, kept tokens marked, layer and head to be chosen. ARGUMENT
+ * (not measured yet), FILE, MEMORY. */
+STILL_API still_status still_mechanism_draw(const still_mechanism *mechanism, const char *path);
+
+/* All of it for a text: the run's session beside one of the reference (NULL: none), measured.
+ * length: its first tokens, a begin-of-sequence token included; 0: all. Errors: those of sessions
+ * and of the above, CANCELLED. */
+STILL_API still_status still_evaluate_mechanism(const still_evaluation_run *run,
+                                                const still_evaluation_run *reference,
+                                                const char *text, size_t bytes, int length,
+                                                still_mechanism **mechanism);
+
 #ifdef __cplusplus
 }
 #endif

@@ -296,6 +296,26 @@ STILL_API still_status still_session_scores(const still_session *session, int la
 STILL_API size_t still_session_kept(const still_session *session, int layer, int head,
                                     int64_t *positions, size_t capacity);
 
+/* What one layer did with some tokens, for measurements. All arrays are valid during the call only. */
+typedef struct still_probe {
+  int layer;
+  int64_t first; /* position of the first of these tokens */
+  size_t tokens;
+  still_rows q, k;          /* (H, tokens, D), (G, tokens, D), after RoPE */
+  const float *scores;      /* (H, tokens) routing scores; NULL where the layer does not route */
+  const float *linear_mass; /* (H, tokens) as in still_attention_inputs */
+  const float *linear_output;
+} still_probe;
+/* Not 0 stops the evaluation: CANCELLED. */
+typedef int still_probe_callback(void *user, const still_probe *probe);
+
+/* From now on every evaluation calls `probe` for each layer of each block of tokens, on the thread that evaluates;
+ * NULL: nobody is called, and nothing is made for it. A sequence comes in the order of its tokens; after a rollback,
+ * a reset, or an evaluation that failed, `first` goes back. The probe must not use the session. Errors: MEMORY,
+ * UNSUPPORTED (a model that is not on the CPU). */
+STILL_API still_status still_session_probe(still_session *session, still_probe_callback *probe,
+                                           void *user);
+
 /* ---- sampler ------------------------------------------------------------------------------------ */
 
 typedef struct still_sampler still_sampler;

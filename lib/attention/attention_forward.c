@@ -26,6 +26,8 @@ static still_status check_inputs(const still_attention_plan *plan,
     return still_fail(STILL_ERROR_ARGUMENT, "cache: made for another plan than the one given");
   if (n < 1 || n > INT32_MAX)
     return still_fail(STILL_ERROR_ARGUMENT, "n is %zu, must be 1 .. %d", n, INT32_MAX);
+  if (cache->on_gpu && (in->linear_mass || in->linear_output))
+    return still_fail(STILL_ERROR_UNSUPPORTED, "shares of the linear branch are not told by a GPU");
   const bool liger = plan->options.kind == STILL_ATTENTION_LIGER_GLA;
   STILL_TRY(check_rows("q", &in->q, true));
   STILL_TRY(check_rows("k", &in->k, true));

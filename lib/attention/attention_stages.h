@@ -201,7 +201,8 @@ void still_window_attend(const still_task *task, const still_block *block);
 /* The next piece of at most a block's tokens from `offset` on. */
 still_piece still_next_piece(const still_task *task, size_t offset);
 
-/* merge.c: one denominator for both branches, gate on the linear numerator. */
+/* merge.c: one denominator for both branches, gate on the linear numerator; their shares into
+ * inputs->linear_mass and linear_output. */
 void still_merge(const still_task *task, const still_block *block, bool linear);
 
 #endif

@@ -21,6 +21,12 @@ typedef struct still_weight still_weight; /* a matrix or vector of the model */
 typedef struct still_layer_cache
     still_layer_cache; /* one layer's attention cache of one sequence */
 
+/* What a layer tells about itself: (H x n) each in host memory, NULL where nobody asked; as in
+ * still_attention_inputs. */
+typedef struct still_taps {
+  float *scores, *linear_mass, *linear_output;
+} still_taps;
+
 typedef struct still_backend_ops {
   void (*destroy)(still_backend *backend);
 
@@ -69,11 +75,11 @@ typedef struct still_backend_ops {
                                    still_layer_cache **cache);
   void (*attention_destroy)(still_backend *backend, still_layer_cache *cache);
   /* out, q, gate, q_raw (n x H*D), k, v, k_raw (n x G*D), token-major; gate, q_raw, k_raw may be NULL.
-   * scores: (H x n) routing scores in host memory, or NULL; a backend without them says UNSUPPORTED. */
+   * taps: what the layer is to tell about itself; a backend that cannot says UNSUPPORTED. */
   still_status (*attention)(still_backend *backend, still_layer_cache *cache, still_buffer *out,
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
-                            const still_buffer *k_raw, size_t n, float *scores);
+                            const still_buffer *k_raw, size_t n, const still_taps *taps);
   void (*attention_usage)(still_backend *backend, const still_layer_cache *cache,
                           still_attention_usage *usage);
   void (*attention_reset)(still_backend *backend, still_layer_cache *cache);

@@ -81,7 +81,9 @@ void still_forward_close(still_forward *forward) {
     if (forward->activations[i]) backend->ops->buffer_destroy(backend, forward->activations[i]);
   still_forward_close_mirrors(forward);
   still_free(forward->rows);
-  still_free(forward->scores);
+  still_free(forward->taps.scores);
+  still_free(forward->taps.linear_mass);
+  still_free(forward->taps.linear_output);
 }
 
 /* ---- the pieces --------------------------------------------------------------------------------- */
@@ -186,7 +188,7 @@ static still_status attend_on_device(const pass *p, still_session_layer *session
                            p->act[STILL_ACT_Q], p->act[STILL_ACT_K], p->act[STILL_ACT_V],
                            session->uses_gate ? p->act[STILL_ACT_GATE] : NULL,
                            raw ? p->act[STILL_ACT_Q_RAW] : NULL,
-                           raw ? p->act[STILL_ACT_K_RAW] : NULL, p->n, p->forward->scores);
+                           raw ? p->act[STILL_ACT_K_RAW] : NULL, p->n, &p->forward->taps);
 }
 
 static still_status attend(const pass *p, int index) {
@@ -198,8 +200,7 @@ static still_status attend(const pass *p, int index) {
   STILL_TRY(rotate(p, STILL_ACT_K, p->kv_heads));
   STILL_TRY(session->on_host ? still_host_attention(forward, session, p->n)
                              : attend_on_device(p, session, raw));
-  if (forward->scores) forward->record(forward->user, index, forward->scores, p->n);
-  return STILL_OK;
+  return forward->taps.scores ? forward->record(forward->user, index, p->n, p->first) : STILL_OK;
 }
 
 static still_status feed_forward(const pass *p, const still_placed_layer *layer) {

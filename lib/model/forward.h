@@ -46,8 +46,9 @@ typedef struct still_forward {
       *mirrors[STILL_ACTIVATIONS]; /* on the host, where something has to be computed there */
   float *staging;                  /* between the two, as long as the longest */
   float *rows;                     /* host copy of some rows, to be looked at */
-  float *scores;                   /* (H, block) while recording, else NULL */
-  void (*record)(void *user, int layer, const float *scores, size_t n);
+  still_taps taps;                 /* (H, block) each where somebody wants them, else NULL */
+  /* Called after each layer's attention while there are taps. */
+  still_status (*record)(void *user, int layer, size_t n, int64_t first);
   /* Called between layers: stops the forward where it is not 0. */
   still_status (*between)(void *user, int layer, size_t n);
   void *user;

@@ -79,6 +79,6 @@ still_status still_host_attention(still_forward *forward, still_session_layer *l
       forward->host, layer->cache, mirrors[STILL_ACT_ATTENDED], mirrors[STILL_ACT_Q],
       mirrors[STILL_ACT_K], mirrors[STILL_ACT_V], layer->uses_gate ? mirrors[STILL_ACT_GATE] : NULL,
       raw ? mirrors[STILL_ACT_Q_RAW] : NULL, raw ? mirrors[STILL_ACT_K_RAW] : NULL, n,
-      forward->scores));
+      &forward->taps));
   return to_device(forward, STILL_ACT_ATTENDED, query);
 }

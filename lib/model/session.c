@@ -74,7 +74,7 @@ static still_status fill(still_session *session, const still_session_options *op
                         .host = session->owns_backend ? session->backend : model->host,
                         .layers = session->layers,
                         .block = (size_t)session->options.block,
-                        .record = still_scores_add,
+                        .record = still_session_tell,
                         .between = between_layers,
                         .user = session};
     status = still_forward_open(&session->forward);
@@ -103,6 +103,7 @@ still_status still_session_create(still_session **out, const still_model *model,
 void still_session_destroy(still_session *session) {
   if (!session) return;
   if (session->scores) still_scores_free(session);
+  still_probe_free(session);
   if (session->backend) {
     still_session_lock(session);
     if (session->forward.model) still_forward_close(&session->forward);
@@ -204,15 +205,15 @@ static void empty(still_session *session) {
 static still_status go_back(still_session *session, still_status failure, int64_t recorded) {
   char sentence[1024];
   snprintf(sentence, sizeof sentence, "%s", still_last_error());
-  float *scores = session->forward.scores;
+  const still_taps taps = session->forward.taps;
   session->scores->tokens = recorded;
-  session->forward.scores = NULL;
+  session->forward.taps = (still_taps){0};
   if (still_journal_recover(session)) {
     still_log(STILL_LOG_ERROR, "the session could not be brought back and is empty now: %s",
               still_last_error());
     empty(session);
   }
-  session->forward.scores = scores;
+  session->forward.taps = taps;
   return still_fail(failure, "%s", sentence);
 }
 

@@ -30,6 +30,13 @@ typedef struct still_score_record {
   float *compact;      /* (H, tokens) for the caller */
 } still_score_record;
 
+/* Who is told what layers do, and with which arrays. */
+typedef struct still_probing {
+  still_probe_callback *call; /* NULL: nobody */
+  void *user;
+  float *q, *k; /* (block, H D), (block, G D) */
+} still_probing;
+
 struct still_session {
   const still_model *model;
   still_session_options
@@ -54,6 +61,7 @@ struct still_session {
   uint64_t next_checkpoint;
   still_score_record
       *scores; /* apart, since reading them out changes nothing that a const session shows */
+  still_probing probing;
 
   atomic_int cancelled;
   bool warned; /* beyond the trained context */
@@ -112,9 +120,16 @@ void still_journal_free(still_session *session);
 
 /* session_scores.c */
 still_status still_scores_reserve(still_session *session, size_t tokens);
-void still_scores_add(void *session, int layer, const float *scores, size_t n);
+void still_scores_add(still_session *session, int layer, size_t n);
 /* After the session has become shorter or another one. */
 void still_scores_truncate(still_session *session);
 void still_scores_free(still_session *session);
+
+/* session_probe.c */
+/* After a layer's attention over n tokens from position `first` on: to the record of scores and the probe. */
+still_status still_session_tell(void *session, int layer, size_t n, int64_t first);
+/* The forward's taps as record and probe want them now. */
+still_status still_taps_open(still_session *session);
+void still_probe_free(still_session *session);
 
 #endif

@@ -30,13 +30,12 @@ still_status still_scores_reserve(still_session *session, size_t tokens) {
   return STILL_OK;
 }
 
-void still_scores_add(void *user, int layer, const float *scores, size_t n) {
-  still_session *session = user;
+void still_scores_add(still_session *session, int layer, size_t n) {
   still_score_record *record = session->scores;
   const size_t heads = heads_of(session);
   for (size_t h = 0; h < heads; h++)
     memcpy(record->by_layer[layer] + h * record->capacity_of[layer] + record->tokens,
-           scores + h * n, n * sizeof *scores);
+           session->forward.taps.scores + h * n, n * sizeof(float));
 }
 
 void still_scores_truncate(still_session *session) {
@@ -59,8 +58,6 @@ static void clear(still_session *session) {
   still_free(record->capacity_of);
   still_free(record->compact);
   *record = (still_score_record){0};
-  still_free(session->forward.scores);
-  session->forward.scores = NULL;
 }
 
 void still_scores_free(still_session *session) {
@@ -73,16 +70,14 @@ static still_status begin(still_session *session) {
   const size_t layers = (size_t)session->layer_count;
   STILL_TRY(STILL_ALLOC(&record->by_layer, layers, "routing scores"));
   STILL_TRY(STILL_ALLOC(&record->capacity_of, layers, "routing scores"));
-  STILL_TRY(STILL_ALLOC(&session->forward.scores, heads_of(session) * session->forward.block,
-                        "routing scores of a block"));
   record->first = session->count;
   record->on = true;
-  return STILL_OK;
+  return still_taps_open(session);
 }
 
 still_status still_session_record_scores(still_session *session, int on) {
   clear(session);
-  if (!on) return STILL_OK;
+  if (!on) return still_taps_open(session);
   const still_status status = begin(session);
   if (status) clear(session);
   return status;

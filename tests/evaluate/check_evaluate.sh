@@ -56,6 +56,15 @@ expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.
 
 printf 'It rained for a day and a night, and then the sun came out again over the wet hills. %.0s' 1 2 3 >"$work/text"
 expect 0 out "| swa:64 |" --runs full,swa:64 --text "$work/text" --lengths 40
+
+# How heads choose: every head and word in the results.
+expect 2 err "--mechanism needs a text" --mechanism
+long=$(dirname "$0")/../../examples/models/needle/haystack.txt
+expect 0 out "| still:96 |" --mechanism --runs full,still:96 --text "$long" --lengths 200 -o "$work/m.jsonl"
+grep -q '^kept most often' "$work/out" || { failed=1; echo "FAILED: no words"; }
+[ "$(grep -c '"overlap": 0\.[0-9]' "$work/m.jsonl")" = 32 ] || { failed=1; echo "FAILED: 32 heads in the results"; }
+grep -q '"command": ".*--mechanism' "$work/m.jsonl" || { failed=1; echo "FAILED: no command in the head"; }
+expect 2 err "the length is 100000" --mechanism --text "$long" --lengths 100000
 head -n 1 "$work/q.jsonl" >"$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl"
 exit $failed

@@ -208,14 +208,14 @@ check_report() {
   expect 0 "$still_run" -p x -n 3 --temp 0 --perf; err_has "work space"; err_has "kernels"
   ! grep -q "$(printf '\033')" "$work/err" || complain "$ran: colours without a terminal"
   expect 0 "$still_run" -f "$question" -n 1 -q --attn still --saliency "$work/page.html"
-  holds "$(grep -c '<details' "$work/page.html")" = 8
-  holds "$(grep -c 'class=k' "$work/page.html")" -gt 0
+  holds "$(grep -c '"chunk":64,"routes":1' "$work/page.html")" = 8
   { printf '\303\251 \360\237\230\200 \377 \001 <b>'; cat "$question"; } >"$work/odd" # characters of several tokens
   expect 0 "$still_run" -f "$work/odd" -n 0 -q --attn still --saliency "$work/page.html"
   python3 -c 'import sys; assert "\u00e9" in open(sys.argv[1], encoding="utf-8").read()' "$work/page.html" ||
     complain "$ran: not UTF-8 or a character in pieces"
   expect 1 "$still_run" -p x -n 1 -q --attn still --saliency /nonexistent/page.html; err_has "--saliency"
   expect 0 "$still_run" -p x -n 1 --saliency "$work/page.html"; err_has "nothing is kept"
+  expect 2 "$still_run" -p x --saliency "$work/page.html" --state-load x; err_has "contradict each other"
   if [ -c /dev/full ]; then
     for command in "$still_run -p x -n 1 --json -q" "$still_run -h" "$still_run --dry-run" "$still_info"; do
       $command >/dev/full 2>"$work/err"

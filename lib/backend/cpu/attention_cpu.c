@@ -32,7 +32,7 @@ static still_rows rows_of(const still_buffer *buffer, size_t heads, size_t dim) 
 static still_status forward(still_backend *backend, still_layer_cache *layer, still_buffer *out,
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
-                            const still_buffer *k_raw, size_t n, float *scores) {
+                            const still_buffer *k_raw, size_t n, const still_taps *taps) {
   (void)backend;
   const still_attention_options *options = still_attention_plan_options(layer->plan);
   const size_t heads = (size_t)options->heads, kv_heads = (size_t)options->kv_heads;
@@ -44,7 +44,9 @@ static still_status forward(still_backend *backend, still_layer_cache *layer, st
   inputs.gate = rows_of(gate, heads, dim);
   inputs.q_raw = rows_of(q_raw, heads, dim);
   inputs.k_raw = rows_of(k_raw, kv_heads, dim);
-  inputs.scores = scores;
+  inputs.scores = taps->scores;
+  inputs.linear_mass = taps->linear_mass;
+  inputs.linear_output = taps->linear_output;
   return still_attention_forward(layer->plan, layer->cache, n, &inputs, out->data, dim,
                                  heads * dim);
 }

@@ -1,0 +1,114 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT
+# train_adapters.sh FOLDER [NAME...]: adapters of the embedded model for reproduce.sh, all trained alike: same rows,
+# stages, steps and rates as the one in the repository, which is `still`. What FOLDER has already stays.
+#
+#   still  nogate  hhmap  neither  nothing        STILL; without its gate, its norm-preserved map, both, saliency too
+#   diagonal  qk  keynorm  uniform  random        other routing metrics
+#   chunk16  chunk128                             other lengths of a chunk
+#   lolcats  liger                                the baselines, whose windows are the budgets
+#   hybrid-still  hybrid-lolcats                  a quarter of the layers full, chosen by KL divergence with `still`;
+#                                                 the others STILL with an eighth of the tokens, LoLCATs with a
+#                                                 window of as many
+#
+# Without NAME: all of them. By variables:
+#   PROSE=DIR     books to learn from, *.txt (needed where something is trained)
+#   SCALE=X       steps of every stage times X, for a try (default 1)
+#   JOBS=N        trainings at a time (default 1), each on CPUs / JOBS threads
+# One takes about 20 minutes of 16 cores. Each keeps its state: what was stopped goes on.
+set -u
+[ $# -ge 1 ] || { sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+root=$(realpath "$(dirname "$0")/..")
+linearize=$(realpath "${STILL_LINEARIZE:-$root/build/examples/programs/still-linearize}")
+needle=$root/examples/models/needle
+mkdir -p "$1"
+cd "$1" || exit 1
+shift
+names=${*:-still nogate hhmap neither nothing diagonal qk keynorm uniform random chunk16 chunk128 lolcats liger hybrid-still hybrid-lolcats}
+jobs=${JOBS:-1}
+threads=${THREADS:-$(($(nproc) / jobs > 0 ? $(nproc) / jobs : 1))}
+export OMP_WAIT_POLICY=passive
+
+steps() { awk -v n="$1" -v scale="${SCALE:-1}" 'BEGIN { s = int(n * scale + 0.5); print s < 1 ? 1 : s }'; }
+
+make_rows() {
+  [ -n "${PROSE:-}" ] || { echo "train_adapters.sh: PROSE=DIR is needed, books to learn from" >&2; return 1; }
+  rows="python3 $needle/make_training_rows.py --prose $PROSE --leave-out alice --leave-out hound"
+  [ -e short.jsonl ] || $rows --tokens 4000000 --shortest 256 --longest 1024 --seed 11 >short.part && mv -f short.part short.jsonl
+  [ -e mixed.jsonl ] || $rows --tokens 6500000 --shortest 384 --longest 4096 --seed 12 >mixed.part && mv -f mixed.part mixed.jsonl
+}
+
+# stage COMMAND NAME FLAGS...: unless it is there. A stopped one goes on from its state.
+stage() {
+  local command=$1 out=$2
+  shift 2
+  [ ! -e "$out.safetensors" ] || return 0
+  "$linearize" $command -m "$needle" -o "$out.safetensors" --state "$out.state" --resume --metrics "$out.csv" \
+    -t "$threads" -q "$@" && rm -f "$out.state"
+}
+
+# train NAME FLAGS-OF-THE-ATTENTION...
+train() {
+  local name=$1 from=
+  shift
+  local long="-d mixed.jsonl --length 4096 --batch 4 --micro 16384"
+  local short="-d short.jsonl --length 1024 --batch 8"
+  if [ "$name" != liger ]; then # has no maps: nothing to transfer
+    stage attention-transfer "$name.1" $long "$@" --lr 1e-2 --lr-schedule cosine --warmup 5 --steps "$(steps 70)" || return
+    from="--adapter $name.1.safetensors"
+  fi
+  stage low-rank "$name.2" $short $from "$@" --lr 2e-3 --lr-schedule constant --warmup 20 --train-maps \
+    --steps "$(steps 187)" || return
+  stage low-rank "$name.3" $long --adapter "$name.2.safetensors" "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 \
+    --train-maps --steps "$(steps 185)" || return
+  stage low-rank "$name.4" $long --adapter "$name.3.safetensors" "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 \
+    --train-maps -s 2 --steps "$(steps 183)" || return
+  cp "$name.4.safetensors" "$name.safetensors"
+}
+
+# The quarter of the layers that is missed most: "1,5".
+choose_layers() {
+  [ -e full_layers ] || {
+    "$linearize" select-layers -m "$needle" -d short.jsonl --adapter still.safetensors -t "$threads" -q >selected.txt &&
+      sed -n 's/.*with layer \([0-9]*\) full .*stays full/\1/p' selected.txt | sort -n | paste -sd, >full_layers
+  }
+  cat full_layers
+}
+
+budgets="--budgets 128,256,512 --budget 512"
+windows="--budgets 128,256,512 --window 512"
+train_name() {
+  case $1 in
+    still) train still $budgets ;;
+    nogate) train nogate --no-gate $budgets ;;
+    hhmap) train hhmap --feature-map hedgehog $budgets ;;
+    neither) train neither --no-gate --feature-map hedgehog $budgets ;;
+    nothing) train nothing --no-gate --feature-map hedgehog --metric uniform $budgets ;;
+    diagonal | qk | keynorm | uniform | random) train "$1" --metric "$1" $budgets ;;
+    chunk16 | chunk128) train "$1" --chunk "${1#chunk}" $budgets ;;
+    lolcats) train lolcats --attn lolcats $windows ;;
+    liger) train liger --attn liger-gla $windows ;;
+    hybrid-still) train "$1" --layers "$(choose_layers):full" --keep-ratio 0.125 ;;
+    hybrid-lolcats) train "$1" --attn lolcats --layers "$(choose_layers):full" --budgets 256,384,640 --window 640 ;;
+    *) echo "train_adapters.sh: no adapter is named '$1'" >&2; return 2 ;;
+  esac || echo "train_adapters.sh: $1 failed" >&2
+}
+
+missing=
+for name in $names; do [ -e "$name.safetensors" ] || missing="$missing $name"; done
+[ -n "$missing" ] || exit 0
+make_rows || exit 1
+case " $missing " in
+  *" hybrid-"*)
+    [ -e still.safetensors ] || cp "$needle/adapter.safetensors" still.safetensors
+    choose_layers >/dev/null
+    ;;
+esac
+running=0
+for name in $missing; do
+  [ $running -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
+  echo "train_adapters.sh: $name" >&2
+  train_name "$name" &
+  running=$((running + 1))
+done
+wait
