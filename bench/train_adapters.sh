@@ -31,11 +31,18 @@ export OMP_WAIT_POLICY=passive
 
 steps() { awk -v n="$1" -v scale="${SCALE:-1}" 'BEGIN { s = int(n * scale + 0.5); print s < 1 ? 1 : s }'; }
 
+# rows_of NAME FLAGS...
+rows_of() {
+  local name=$1
+  shift
+  [ -e "$name.jsonl" ] || { $rows "$@" >"$name.part" && mv "$name.part" "$name.jsonl"; }
+}
+
 make_rows() {
   [ -n "${PROSE:-}" ] || { echo "train_adapters.sh: PROSE=DIR is needed, books to learn from" >&2; return 1; }
-  rows="python3 $needle/make_training_rows.py --prose $PROSE --leave-out alice --leave-out hound"
-  [ -e short.jsonl ] || $rows --tokens 4000000 --shortest 256 --longest 1024 --seed 11 >short.part && mv -f short.part short.jsonl
-  [ -e mixed.jsonl ] || $rows --tokens 6500000 --shortest 384 --longest 4096 --seed 12 >mixed.part && mv -f mixed.part mixed.jsonl
+  local rows="python3 $needle/make_training_rows.py --prose $PROSE --leave-out alice --leave-out hound"
+  rows_of short --tokens 4000000 --shortest 256 --longest 1024 --seed 11
+  rows_of mixed --tokens 6500000 --shortest 384 --longest 4096 --seed 12
 }
 
 # stage COMMAND NAME FLAGS...: unless it is there. A stopped one goes on from its state.
@@ -69,7 +76,8 @@ train() {
 # The quarter of the layers that is missed most: "1,5".
 choose_layers() {
   [ -e full_layers ] || {
-    "$linearize" select-layers -m "$needle" -d short.jsonl --adapter still.safetensors -t "$threads" -q >selected.txt &&
+    head -n 48 short.jsonl >few.jsonl
+    "$linearize" select-layers -m "$needle" -d few.jsonl --adapter still.safetensors -t "$threads" -q >selected.txt &&
       sed -n 's/.*with layer \([0-9]*\) full .*stays full/\1/p' selected.txt | sort -n | paste -sd, >full_layers
   }
   cat full_layers
