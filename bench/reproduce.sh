@@ -32,7 +32,8 @@ adapters=$(realpath -m "${ADAPTERS:-$folder/adapters}")
 haystack=${HAYSTACK:+$(realpath "$HAYSTACK")}
 babi=${BABI:+$(realpath "$BABI")}
 smollm=${SMOLLM:+$(realpath "$SMOLLM")}
-jobs=${JOBS:-$(nproc)}
+cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
+jobs=${JOBS:-$cpus}
 end=$((SECONDS + ${LIMIT:-1000000000}))
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1
 mkdir -p "$folder/adapters" "$adapters"
@@ -172,7 +173,7 @@ show() {
   machine=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
   {
     printf '# Tables of arXiv 2602.02180 on needle\n\n%s, %s CPUs, %s processes of one thread, %s\n' \
-      "${machine:-unknown CPU}" "$(nproc)" "$jobs" "$("$evaluate" --version)"
+      "${machine:-unknown CPU}" "$cpus" "$jobs" "$("$evaluate" --version)"
     printf '%s' "$titles" | while IFS='|' read -r table text; do
       printf '\n## %s\n' "$text"
       for group in "$folder/$table"/*/; do

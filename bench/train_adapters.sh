@@ -26,7 +26,8 @@ cd "$1" || exit 1
 shift
 names=${*:-still nogate hhmap neither nothing diagonal qk keynorm uniform random chunk16 chunk128 lolcats liger hybrid-still hybrid-lolcats}
 jobs=${JOBS:-1}
-threads=${THREADS:-$(($(nproc) / jobs > 0 ? $(nproc) / jobs : 1))}
+cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
+threads=${THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
 export OMP_WAIT_POLICY=passive
 
 steps() { awk -v n="$1" -v scale="${SCALE:-1}" 'BEGIN { s = int(n * scale + 0.5); print s < 1 ? 1 : s }'; }
