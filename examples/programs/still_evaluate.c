@@ -16,8 +16,8 @@ enum { MOST_LIST = 64, MOST_FILES = 1024 };
 
 static struct {
   const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
-      *choices, *plot, *shard, *report;
-  int samples, depths, resume, skip_long, stride, rows, items, examples;
+      *choices, *plot, *shard, *report, *questions;
+  int samples, depths, exact, resume, skip_long, stride, rows, items, examples;
   int mechanism, quiet, verbose, version, help, list_tasks;
   int64_t seed;
 } arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
@@ -28,9 +28,14 @@ static const program_flag evaluate_flags[] = {
               &arguments.runs),
     FLAG_HEADING("what to ask"),
     FLAG_TEXT("--tasks", "LIST", "names with commas between them (--list-tasks)", &arguments.tasks),
-    FLAG_TEXT("--lengths", "LIST", "tokens of a sample, e.g. 512,1024,4096", &arguments.lengths),
+    FLAG_TEXT("--lengths", "LIST",
+              "tokens of a sample, e.g. 512,1024,4096; 0: bare facts (qa, babi)",
+              &arguments.lengths),
     FLAG_RANGE(INTEGER, "-n, --samples", "N", "of each task and length", &arguments.samples, 1,
                1000000, NULL, NULL),
+    FLAG_SWITCH("--exact",
+                "answers token by token; default: RULER's and BABILong's rules on what is written",
+                &arguments.exact),
     FLAG_RANGE(INTEGER, "--depths", "N", "needles at each of N depths", &arguments.depths, 2, 101,
                "0", "drawn at random"),
     FLAG_RANGE(LONG, "-s, --seed", "N", "of the samples", &arguments.seed, 0, 9e15, NULL, NULL),
@@ -38,6 +43,9 @@ static const program_flag evaluate_flags[] = {
               "text that prose tasks hide needles in; default: the model's own "
               "haystack.txt",
               &arguments.haystack),
+    FLAG_TEXT("--questions", "FILE",
+              "JSON lines for the task documents: question, context, answers (as SQuAD's)",
+              &arguments.questions),
     FLAG_TEXT("--babi", "FOLDER", "bAbI's files, for the tasks babi1 .. babi5", &arguments.babi),
     FLAG_TEXT("--templates", "FILE",
               "wording; default: the model's own templates.json, else built in",
@@ -103,8 +111,8 @@ static int parse_lengths(const char *const *items, size_t count, int *lengths) {
   for (size_t i = 0; i < count; i++) {
     char *end;
     const long value = strtol(items[i], &end, 10);
-    if (*end || value < 1 || value > INT_MAX) {
-      program_complain("--lengths: '%s' is no number of tokens from 1 on", items[i]);
+    if (*end || end == items[i] || value < 0 || value > INT_MAX) {
+      program_complain("--lengths: '%s' is no number of tokens", items[i]);
       return PROGRAM_USAGE;
     }
     lengths[i] = (int)value;
@@ -221,7 +229,7 @@ static void print_tables(const still_evaluation_report *report) {
   size_t count;
   const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
   const table_axes axes = find_axes(cells, count);
-  printf("Exact answers in percent (95 %% interval), n = ");
+  printf("Right answers in percent (95 %% interval), n = ");
   print_counts(cells, count, &axes);
   printf("\n");
   for (size_t t = 0; t < axes.task_count; t++) {
@@ -415,7 +423,9 @@ static int prepare_and_evaluate(int argc, char **argv) {
   options.seed = (uint64_t)arguments.seed;
   options.depths = arguments.depths;
   options.haystack = beside_model(arguments.haystack, "haystack.txt", haystack, sizeof haystack);
+  options.questions = arguments.questions;
   options.babi = arguments.babi;
+  options.scoring = arguments.exact ? STILL_SCORING_EXACT : STILL_SCORING_TASK;
   options.templates =
       beside_model(arguments.templates, "templates.json", templates, sizeof templates);
   options.keys = beside_model(arguments.keys, "keys.json", keys, sizeof keys);

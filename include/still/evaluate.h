@@ -39,37 +39,66 @@ typedef struct still_evaluation_run {
 
 /* ---- tasks ---------------------------------------------------------------------------------- */
 
-/* Retrieval in the style of RULER: sentences with something to remember ("needles") in a haystack
- * of noise (five sentences, repeated), prose (a text file) or other needles, then a question.
+/* Retrieval in the style of RULER (Hsieh et al. 2024), with its parameters: sentences with something
+ * to remember ("needles") in a haystack of noise (five sentences, repeated), prose (a text file) or
+ * other needles, then a question. RULER's names are understood, too.
  *
- *   sniah1           one needle in noise, the value a number of 7 digits
- *   sniah2           one needle in prose, a number
- *   sniah3           one needle in prose, a UUID
- *   multikey         4 needles in prose, asked for one of them
- *   multikey_noise   4 needles in noise, asked for one of them
- *   multikey_dense   as many needles as there is room for and nothing else, asked for one of them
- *   multikey_uuid    the same with UUIDs as keys and values
- *   multivalue       4 values of one key in prose, asked for all, in the text's order
- *   multiquery       4 needles in prose, asked for all
- *   tracking         a variable's value passed on through 4 others, in noise; asked for the 5 names
+ *   sniah1           niah_single_1     one needle in noise, the value a number of 7 digits
+ *   sniah2           niah_single_2     one needle in prose, a number
+ *   sniah3           niah_single_3     one needle in prose, a UUID
+ *   multikey         niah_multikey_1   4 needles in prose, asked for one of them
+ *   multikey_noise                     4 needles in noise, asked for one of them
+ *   multikey_dense   niah_multikey_2   as many needles as there is room for and nothing else, asked
+ *                                      for one of them
+ *   multikey_uuid    niah_multikey_3   the same with UUIDs as keys and values
+ *   multivalue       niah_multivalue   4 values of one key in prose, asked for all, in the text's
+ *                                      order
+ *   multiquery       niah_multiquery   4 needles in prose, asked for all
+ *   tracking         vt                a variable's value passed on through 4 others, in noise; asked
+ *                                      for the 5 names, after an answered example
+ *   common_words     cwe               a numbered list in which 10 words stand 30 times and the others
+ *                                      3 times (below 4096 tokens 6 times and once); asked for the
+ *                                      10, after an answered example
+ *   frequent_words   fwe               coded words of 6 letters, the k-th most frequent n / (zeta(2)
+ *                                      k^2) times, of length / 50 different ones; asked for the
+ *                                      second to the fourth, the first being dots
+ *   documents        qa                a question of the user's (`questions`) with its paragraphs
+ *                                      among those of other questions, as many as there is room for
  *
- * and stories in prose, the question about the last state of things: qa1 (where is a person), qa2
- * (where is a thing), qa3 (where was it before), qa4 (directions), qa5 (who gave what to whom).
- * babi1 .. babi5 are the same with facts, questions and answers of bAbI's own files, spread over
- * the prose as BABILong does it.
+ * and reasoning in the style of BABILong (Kuratov et al. 2024): facts spread over prose, the
+ * question about the last state of things.
+ *
+ *   qa1 .. qa5       where is a person, where is a thing, where was it before, directions, who gave
+ *                    what to whom: stories of our own wording
+ *   babi1 .. babi5   the same with facts, questions and answers of bAbI's own files
  */
 STILL_API const char *still_evaluation_task_name(size_t index); /* NULL after the last */
+
+typedef enum still_scoring {
+  /* The benchmark's own: the model writes up to so many tokens as RULER and BABILong allow, which
+   * are kept free in the length, and what it wrote is looked through. RULER: the share of the
+   * answers that occur in it (documents: 1 if one of them does). BABILong: 1 if what stands before
+   * the first full stop holds the answer and no other label of the task, those in the question aside.
+   * Capitals and small letters (ASCII) are the same. */
+  STILL_SCORING_TASK = 0,
+  /* Stricter and quicker: 1 if each token of the answer is the most likely one after those before
+   * it, which is so exactly when greedy decoding gives it. The length has the answer's own
+   * tokens. */
+  STILL_SCORING_EXACT = 1
+} still_scoring;
 
 typedef struct still_evaluation_options {
   size_t size;
   const char *const *tasks;
   size_t task_count;
-  /* Tokens of a sample, answer included. Samples have exactly that many, but for multikey_dense and
-   * multikey_uuid (as many needles as fit). */
+  /* Tokens of a sample, with those for the answer. Samples have exactly that many where the haystack
+   * is noise or prose; elsewhere as many needles, words or documents as fit. 0: the facts of qa1 ..
+   * qa5 and babi1 .. babi5 alone (BABILong's 0K). */
   const int *lengths;
   size_t length_count;
-  int samples;   /* of each task and length, 1 .. 10^6, default 100 */
-  uint64_t seed; /* default 7 */
+  still_scoring scoring; /* default TASK */
+  int samples;           /* of each task and length, 1 .. 10^6, default 100 */
+  uint64_t seed;         /* default 7 */
   /* Part `shard` (0 .. shards-1) of the samples alone: those whose number leaves that remainder.
    * Processes that share the work write a file of results each, and
    * still_evaluation_report_read() puts them together. shards 0 (default) and 1: all. */
@@ -78,8 +107,12 @@ typedef struct still_evaluation_options {
    * beginning to the end, `samples` times (one-needle tasks alone). */
   int depths;
   /* Files. NULL means: without prose, without bAbI, and the built-in wording and key words. */
-  const char *haystack;  /* text, UTF-8 */
-  const char *babi;      /* folder with bAbI's qa1_..._test.txt and so on */
+  const char *haystack; /* text, UTF-8 */
+  const char *babi;     /* folder with bAbI's qa1_..._test.txt and so on */
+  const char
+      *questions; /* JSON lines for `documents`: {"question", "context": a paragraph or a list
+                            of them, "answers": a text, a list or {"text": a list}}, as SQuAD's;
+                            paragraphs of other questions are the haystack */
   const char *templates; /* JSON with the wording, as templates.json of the model needle */
   const char *keys;      /* JSON list of words for keys, or an object with the list "evaluation" */
   const char *results;   /* to be written: JSON lines, a head with command, settings and each run's
@@ -87,8 +120,8 @@ typedef struct still_evaluation_options {
   /* 1: samples that `results` already has are not asked again; it must be of the same settings,
    * models and options. 0 (default): an existing file is replaced. */
   int resume;
-  /* 1: a length beyond a model's trained context, too short for a task, or too long for a run's
-   * budget is left out with a warning; 0 (default): an error that names it. */
+  /* 1: a length beyond a model's trained context, too short for a task or a sample of it, or too
+   * long for a run's budget is left out with a warning; 0 (default): an error that names it. */
   int skip_long;
   const char *command;               /* for the head of results, NULL = none */
   still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
@@ -97,8 +130,8 @@ typedef struct still_evaluation_options {
 
 #define STILL_EVALUATION_OPTIONS_INIT                                                              \
   {                                                                                                \
-    sizeof(still_evaluation_options), NULL, 0, NULL, 0, 100, 7, 0, 0, 0, NULL, NULL, NULL, NULL,   \
-        NULL, 0, 0, NULL, NULL, NULL                                                               \
+    sizeof(still_evaluation_options), NULL, 0, NULL, 0, STILL_SCORING_TASK, 100, 7, 0, 0, 0, NULL, \
+        NULL, NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, NULL                                       \
   }
 
 /* ---- results -------------------------------------------------------------------------------- */
@@ -109,15 +142,15 @@ typedef struct still_evaluation_cell {
   int length;
   double depth; /* 0 .. 1 of the grid; -1 without one */
   int64_t count;
-  double right;     /* samples whose whole answer is what greedy decoding gives */
-  double low, high; /* of right / count, 95 % */
+  double right;     /* the sum of their scores */
+  double low, high; /* of right / count, 95 %: Wilson's interval, which is too wide rather than too
+                       narrow where scores are parts of 1 */
   double seconds;   /* that these samples took, without those found in results */
 } still_evaluation_cell;
 
 typedef struct still_evaluation_report still_evaluation_report;
 
-/* Evaluates all tasks at all lengths by all runs. An answer is right when each of its tokens is the
- * most likely one after those before it, which is so exactly when greedy decoding gives it. Errors:
+/* Evaluates all tasks at all lengths by all runs, decoding greedily. Errors:
  * ARGUMENT (a task or range that is unknown, a run named twice, a length too short: says how many
  * tokens the task needs), FILE, FORMAT (haystack, templates, keys, results: with the line),
  * CANCELLED (what was done is in results), and those of sessions. */

@@ -13,6 +13,11 @@ uint64_t still_hash64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
+uint64_t still_hash_text(uint64_t hash, const char *text) {
+  for (; *text; text++) hash = still_hash64(hash ^ (uint8_t)*text);
+  return hash;
+}
+
 void still_random_seed(still_random *random, uint64_t seed) {
   for (int i = 0; i < 4; i++)
     random->state[i] = still_hash64(seed + (uint64_t)i * 0x9e3779b97f4a7c15u);

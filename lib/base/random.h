@@ -11,6 +11,8 @@ typedef struct still_random {
 
 /* A hash of x: splitmix64's output function. */
 uint64_t still_hash64(uint64_t x);
+/* Mixes a string's bytes into a hash. */
+uint64_t still_hash_text(uint64_t hash, const char *text);
 void still_random_seed(still_random *random, uint64_t seed);
 uint64_t still_random_u64(still_random *random);
 /* Uniform in [0, 1), 24 and 53 random bits. */

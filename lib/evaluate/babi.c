@@ -70,6 +70,19 @@ static still_status read_line(still_babi *b, char *line, size_t *first) {
                                                b->fact_count});
 }
 
+static still_status find_labels(still_babi *b) {
+  const char **labels;
+  size_t count = 0;
+  STILL_TRY(STILL_ALLOC(&labels, b->question_count, "labels"));
+  for (size_t i = 0; i < b->question_count; i++) {
+    size_t k = 0;
+    while (k < count && strcmp(labels[k], b->questions[i].answer)) k++;
+    if (k == count) labels[count++] = b->questions[i].answer;
+  }
+  b->labels = (still_words){labels, count};
+  return STILL_OK;
+}
+
 static still_status read_lines(still_babi *b, const char *path) {
   size_t bytes, first = 0, number = 1;
   STILL_TRY(still_read_text(path, 64 * 1024 * 1024, &b->text, &bytes));
@@ -79,8 +92,8 @@ static still_status read_lines(still_babi *b, const char *path) {
     const still_status status = read_line(b, line, &first);
     if (status) return still_fail_in(status, "%s, line %zu", path, number);
   }
-  return b->question_count ? STILL_OK
-                           : still_fail(STILL_ERROR_FORMAT, "%s: holds no question", path);
+  if (!b->question_count) return still_fail(STILL_ERROR_FORMAT, "%s: holds no question", path);
+  return find_labels(b);
 }
 
 still_status still_babi_open(still_babi *b, const char *folder, int number) {
@@ -97,5 +110,6 @@ void still_babi_free(still_babi *b) {
   still_free(b->text);
   still_free(b->facts);
   still_free(b->questions);
+  still_free((void *)b->labels.items);
   memset(b, 0, sizeof *b);
 }

@@ -4,7 +4,7 @@
 #ifndef STILL_EVALUATE_BABI_H
 #define STILL_EVALUATE_BABI_H
 
-#include "base/status.h"
+#include "evaluate/wording.h"
 
 #include <stddef.h>
 
@@ -20,6 +20,7 @@ typedef struct still_babi {
   char **facts;
   still_babi_question *questions;
   size_t fact_count, fact_room, question_count, question_room;
+  still_words labels; /* the different answers */
 } still_babi;
 
 /* The file "qa<number>_..._test.txt" of a folder. FILE: there is none. FORMAT: with the line. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "evaluate/choice_items.h"
 
-#include "base/files.h"
 #include "base/memory.h"
+#include "evaluate/json_lines.h"
 #include "evaluate/wording.h"
 
 #include <string.h>
@@ -129,42 +129,21 @@ static still_status make_item(still_choice_item *item, const shape *s) {
                     STILL_MOST_CHOICES);
 }
 
-static still_status add_line(still_choice_items *items, const char *text, size_t bytes) {
-  still_json *line;
+static still_status add_line(void *user, const still_json *line) {
+  still_choice_items *items = user;
   shape s = {0};
   if (items->count == items->room) {
     const size_t room = 2 * items->room + 64;
     STILL_TRY(STILL_REALLOC(&items->items, room, "questions"));
     items->room = room;
   }
-  STILL_TRY(still_json_parse(&line, "question", text, bytes, bytes));
-  still_status status = read_shape(&s, line);
-  if (!status) status = make_item(&items->items[items->count++], &s);
-  still_json_free(line);
-  return status;
-}
-
-static bool is_blank(const char *text, size_t bytes) {
-  while (bytes && strchr(" \t\r", text[bytes - 1])) bytes--;
-  return !bytes;
+  STILL_TRY(read_shape(&s, line));
+  return make_item(&items->items[items->count++], &s);
 }
 
 still_status still_choice_items_read(still_choice_items *items, const char *path) {
-  char *text;
-  size_t bytes, number = 1;
-  still_status status = STILL_OK;
   memset(items, 0, sizeof *items);
-  STILL_TRY(still_read_text(path, STILL_JSON_FILE_LIMIT, &text, &bytes));
-  for (size_t at = 0; at < bytes && !status; number++) {
-    const char *end = memchr(text + at, '\n', bytes - at);
-    const size_t length = end ? (size_t)(end - text) - at : bytes - at;
-    if (!is_blank(text + at, length)) status = add_line(items, text + at, length);
-    if (status) still_fail_in(status, "%s, line %zu", path, number);
-    at += length + 1;
-  }
-  still_free(text);
-  if (!status && !items->count)
-    status = still_fail(STILL_ERROR_FORMAT, "%s: holds no question", path);
+  const still_status status = still_json_lines(path, add_line, items);
   if (status) still_choice_items_free(items);
   return status;
 }

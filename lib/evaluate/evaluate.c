@@ -18,6 +18,7 @@ typedef struct evaluation {
   size_t run_count;
   still_wording wording;
   still_babi babi[5];
+  still_questions questions;
   char *haystack;
   size_t haystack_bytes;
   still_results results;
@@ -36,6 +37,30 @@ static still_status check_number(const char *name, long value, long low, long hi
   return still_fail(STILL_ERROR_ARGUMENT, "%s is %ld, must be %ld .. %ld", name, value, low, high);
 }
 
+static still_status check_task(const still_evaluation_options *o, const still_task *task) {
+  const unsigned traits = task->traits;
+  if (traits & STILL_TASK_PROSE && !o->haystack)
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack", task->name);
+  if (traits & STILL_TASK_BABI && !o->babi)
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs the folder of bAbI's files",
+                      task->name);
+  if (traits & STILL_TASK_QUESTIONS && !o->questions)
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a file of questions", task->name);
+  if (o->depths && !(traits & STILL_TASK_DEPTHS))
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "task '%s' has no grid of depths: its needles are several", task->name);
+  if (o->scoring == STILL_SCORING_EXACT && traits & STILL_TASK_FREE)
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "task '%s' has no exact answer: it may be said in several ways", task->name);
+  for (size_t i = 0; i < o->length_count; i++)
+    if (!o->lengths[i] && !(traits & STILL_TASK_BARE))
+      return still_fail(STILL_ERROR_ARGUMENT,
+                        "task '%s' has no length 0: only qa1 .. qa5 and babi1 .. babi5 have facts "
+                        "that stand alone",
+                        task->name);
+  return STILL_OK;
+}
+
 static still_status check_tasks(const still_evaluation_options *o) {
   for (size_t i = 0; i < o->task_count; i++) {
     const still_task *task = still_task_find(o->tasks[i]);
@@ -43,16 +68,13 @@ static still_status check_tasks(const still_evaluation_options *o) {
       return still_fail(STILL_ERROR_ARGUMENT,
                         "task '%.60s' is unknown; known are sniah1 .. sniah3, multikey, "
                         "multikey_noise, multikey_dense, multikey_uuid, multivalue, multiquery, "
-                        "tracking, qa1 .. qa5, babi1 .. babi5",
+                        "tracking, common_words, frequent_words, documents, qa1 .. qa5, babi1 .. "
+                        "babi5 and RULER's names",
                         o->tasks[i]);
-    if (task->prose && !o->haystack)
-      return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack", task->name);
-    if (task->babi && !o->babi)
-      return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs the folder of bAbI's files",
-                        task->name);
-    if (o->depths && !task->depths)
-      return still_fail(STILL_ERROR_ARGUMENT,
-                        "task '%s' has no grid of depths: its needles are several", task->name);
+    for (size_t k = 0; k < i; k++)
+      if (still_task_find(o->tasks[k]) == task)
+        return still_fail(STILL_ERROR_ARGUMENT, "task '%s' is given twice", task->name);
+    STILL_TRY(check_task(o, task));
   }
   return STILL_OK;
 }
@@ -64,10 +86,11 @@ static still_status check_options(const still_evaluation_run *runs, size_t run_c
     return still_fail(STILL_ERROR_ARGUMENT, "an evaluation needs a run, a task and a length");
   STILL_TRY(check_number("samples", o->samples, 1, 1000000));
   if (o->depths) STILL_TRY(check_number("depths", o->depths, 2, 101));
+  STILL_TRY(check_number("scoring", (long)o->scoring, 0, 1));
   STILL_TRY(check_number("shards", o->shards, 0, 1000000));
   STILL_TRY(check_number("shard", o->shard, 0, shards_of(o) - 1));
   for (size_t i = 0; i < o->length_count; i++)
-    STILL_TRY(check_number("a length", o->lengths[i], 1, 1 << 24));
+    STILL_TRY(check_number("a length", o->lengths[i], 0, 1 << 24));
   for (size_t i = 0; i < run_count; i++) {
     if (!still_model_tokenizer(runs[i].model))
       return still_fail(STILL_ERROR_ARGUMENT, "run '%.60s': the model has no vocabulary",
@@ -89,6 +112,7 @@ static still_status make_material(const evaluation *e, const still_model *model,
   material->tokenizer = still_model_tokenizer(model);
   material->wording = &e->wording;
   material->babi = e->babi;
+  material->questions = &e->questions;
   for (size_t i = 0; i < noise->count && !status; i++)
     status = still_passage_add(&material->noise, material->tokenizer, noise->items[i],
                                strlen(noise->items[i]));
@@ -105,10 +129,9 @@ static void free_material(still_task_material *material) {
   still_passage_free(&material->noise);
 }
 
-static uint64_t hash_text(const char *text) {
-  uint64_t hash = 0;
-  for (; *text; text++) hash = still_hash64(hash ^ (uint8_t)*text);
-  return hash;
+/* Tokens kept free for an answer; 0: as many as it has. */
+static size_t answer_room(const still_evaluation_options *o, const still_task *task) {
+  return o->scoring == STILL_SCORING_EXACT ? 0 : (size_t)task->generate;
 }
 
 /* Samples that differ in their depth alone are otherwise alike. */
@@ -116,10 +139,13 @@ static still_status make_sample(const evaluation *e, const still_task_material *
                                 const still_task *task, const still_result *place,
                                 still_sample *sample) {
   const int depths = e->options->depths;
+  uint64_t seed = still_hash64(e->options->seed ^ still_hash_text(0, task->name));
   still_task_order order = {.material = material,
                             .length = (size_t)place->length,
-                            .depth = depths ? (double)place->depth_index / (depths - 1) : -1};
-  uint64_t seed = still_hash64(e->options->seed ^ hash_text(task->name));
+                            .answer = answer_room(e->options, task),
+                            .depth = depths ? (double)place->depth_index / (depths - 1) : -1,
+                            .index = (size_t)place->index,
+                            .item_seed = seed};
   seed = still_hash64(seed ^ (uint64_t)place->length);
   still_random_seed(&order.random, still_hash64(seed ^ (uint64_t)place->index));
   return task->make(task, &order, sample);
@@ -178,15 +204,27 @@ static still_status note(evaluation *e, const station *at, const still_result *r
   return STILL_OK;
 }
 
-static still_status ask(evaluation *e, still_evaluator *evaluator, const still_sample *sample,
-                        const still_sample *next, still_result *place) {
+static still_status ask(evaluation *e, still_evaluator *evaluator, const station *at,
+                        const still_sample *sample, const still_sample *next, still_result *place) {
   const double begin = now();
-  bool right;
-  STILL_TRY(still_evaluator_ask(evaluator, sample, next->count ? next : NULL, &right));
-  place->right = right;
+  still_answer answer = {.rule = at->task->rule, .most = answer_room(e->options, at->task)};
+  still_status status = still_evaluator_ask(evaluator, sample, next->count ? next : NULL, &answer);
+  place->right = answer.right;
   place->depth = sample->depth;
   place->seconds = now() - begin;
-  return still_results_put(&e->results, place);
+  place->output = answer.text;
+  if (!status) status = still_results_put(&e->results, place);
+  still_free(answer.text);
+  place->output = NULL;
+  return status;
+}
+
+/* What cannot be asked is an error, or (skip_long) left out with a warning. */
+static still_status leave_out(evaluation *e, still_status status, uint64_t samples) {
+  if (status != STILL_ERROR_ARGUMENT || !e->options->skip_long) return status;
+  still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
+  e->total -= samples;
+  return STILL_OK;
 }
 
 /* The next sample that the results file does not have; those it has are counted. count 0: none is
@@ -196,9 +234,14 @@ static still_status advance(evaluation *e, const station *at, still_result *plac
   still_sample_free(sample);
   for (; place->index < e->options->samples; next_place(e, place)) {
     place->seconds = 0;
-    if (!still_results_find(&e->results, place))
-      return make_sample(e, at->material, at->task, place, sample);
-    STILL_TRY(note(e, at, place));
+    if (still_results_find(&e->results, place)) {
+      STILL_TRY(note(e, at, place));
+      continue;
+    }
+    const still_status status = make_sample(e, at->material, at->task, place, sample);
+    if (!status) return STILL_OK;
+    STILL_TRY(leave_out(e, status, 1));
+    still_sample_free(sample);
   }
   return STILL_OK;
 }
@@ -211,7 +254,7 @@ static still_status run_task(evaluation *e, still_evaluator *evaluator, const st
     still_result asked = place;
     next_place(e, &place);
     status = advance(e, at, &place, &next);
-    if (!status) status = ask(e, evaluator, &sample, &next, &asked);
+    if (!status) status = ask(e, evaluator, at, &sample, &next, &asked);
     if (!status) status = note(e, at, &asked);
     still_sample_free(&sample);
     sample = next;
@@ -222,7 +265,8 @@ static still_status run_task(evaluation *e, still_evaluator *evaluator, const st
   return status;
 }
 
-/* Whether a length fits model and task: the first sample is made to see. */
+/* Whether a length fits model and task: the first sample is made to see, where all are about as
+ * long. */
 static still_status check_length(evaluation *e, const station *at) {
   const still_result place = first_place(e, at);
   still_model_info info;
@@ -232,39 +276,56 @@ static still_status check_length(evaluation *e, const station *at) {
     return still_fail(STILL_ERROR_ARGUMENT,
                       "%s: %d tokens are more than the %d that the model was trained for",
                       at->task->name, at->length, info.trained_context);
+  if (at->task->traits & STILL_TASK_ITEMS) return STILL_OK;
   const still_status status = make_sample(e, at->material, at->task, &place, &sample);
   still_sample_free(&sample);
   return status;
-}
-
-/* What cannot be asked is an error, or (skip_long) left out with a warning. */
-static still_status leave_out(evaluation *e, still_status status, size_t tasks) {
-  const still_evaluation_options *o = e->options;
-  if (status != STILL_ERROR_ARGUMENT || !o->skip_long) return status;
-  still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
-  e->total -= tasks * samples_of(o);
-  return STILL_OK;
 }
 
 static still_status run_tasks(evaluation *e, still_evaluator *evaluator, station *at) {
   for (at->task_number = 0; at->task_number < e->options->task_count; at->task_number++) {
     at->task = still_task_find(e->options->tasks[at->task_number]);
     const still_status status = check_length(e, at);
-    STILL_TRY(status ? leave_out(e, status, 1) : run_task(e, evaluator, at));
+    STILL_TRY(status ? leave_out(e, status, samples_of(e->options)) : run_task(e, evaluator, at));
   }
   return STILL_OK;
 }
 
-static still_status run_length(evaluation *e, station *at) {
-  still_evaluator evaluator = {0};
+/* Length 0: the tokens of the longest sample, of all shards. */
+static still_status find_context(evaluation *e, const station *at, int *context) {
+  *context = at->length;
+  for (size_t t = 0; !at->length && t < e->options->task_count; t++) {
+    const still_task *task = still_task_find(e->options->tasks[t]);
+    const size_t room = answer_room(e->options, task);
+    still_result place = {.depth_index = -1};
+    for (; place.index < e->options->samples; place.index++) {
+      still_sample sample = {0};
+      const still_status status = make_sample(e, at->material, task, &place, &sample);
+      const size_t given = sample.count - sample.prompt;
+      const size_t tokens = sample.prompt + (given > room ? given : room);
+      still_sample_free(&sample);
+      if (status) return status;
+      if (tokens > (size_t)*context) *context = (int)tokens;
+    }
+  }
+  return STILL_OK;
+}
+
+static still_status open_evaluator(evaluation *e, const station *at, still_evaluator *evaluator) {
   still_model_info info;
   still_session_options session = at->run->session;
-  if (!session.context) session.context = at->length;
+  if (!session.context) STILL_TRY(find_context(e, at, &session.context));
   still_model_get_info(at->run->model, &info);
-  evaluator.vocabulary = info.vocabulary;
-  still_status status = still_session_create(&evaluator.session, at->run->model, &session);
+  evaluator->vocabulary = info.vocabulary;
+  evaluator->tokenizer = at->material->tokenizer;
+  return still_session_create(&evaluator->session, at->run->model, &session);
+}
+
+static still_status run_length(evaluation *e, station *at) {
+  still_evaluator evaluator = {0};
+  still_status status = open_evaluator(e, at, &evaluator);
   if (status)
-    status = leave_out(e, status, e->options->task_count);
+    status = leave_out(e, status, e->options->task_count * samples_of(e->options));
   else
     status = run_tasks(e, &evaluator, at);
   still_evaluator_free(&evaluator);
@@ -315,27 +376,34 @@ static still_status evaluate_all(evaluation *e) {
 /* What results must have in common to belong together. */
 static void describe(const evaluation *e, char *text, size_t bytes) {
   const still_evaluation_options *o = e->options;
-  const still_wording *w = &e->wording;
-  uint64_t words = hash_text(w->needle) ^ hash_text(w->question) ^ hash_text(w->noise.items[0]);
-  for (size_t i = 0; i < w->keys.count; i++)
-    words = still_hash64(words ^ hash_text(w->keys.items[i]));
-  snprintf(text, bytes, "seed %llu, depths %d, haystack %016llx, words %016llx",
+  const uint64_t questions = o->questions ? still_questions_hash(&e->questions) : 0;
+  uint64_t babi = 0;
+  for (int i = 0; i < 5; i++)
+    for (size_t k = 0; k < e->babi[i].fact_count; k++)
+      babi = still_hash_text(babi, e->babi[i].facts[k]);
+  snprintf(text, bytes,
+           "seed %llu, depths %d, scoring %s, haystack %016llx, words %016llx, questions %016llx, "
+           "babi %016llx",
            (unsigned long long)o->seed, o->depths,
-           (unsigned long long)(e->haystack ? hash_text(e->haystack) : 0),
-           (unsigned long long)words);
+           o->scoring == STILL_SCORING_EXACT ? "exact" : "task",
+           (unsigned long long)(e->haystack ? still_hash_text(0, e->haystack) : 0),
+           (unsigned long long)still_wording_hash(&e->wording), (unsigned long long)questions,
+           (unsigned long long)babi);
 }
 
 static still_status open_all(evaluation *e) {
   const still_evaluation_options *o = e->options;
   enum { HAYSTACK_LIMIT = 64 * 1024 * 1024 };
-  char settings[256];
+  char settings[384];
   STILL_TRY(still_wording_open(&e->wording, o->templates, o->keys));
   if (o->haystack)
     STILL_TRY(still_read_text(o->haystack, HAYSTACK_LIMIT, &e->haystack, &e->haystack_bytes));
   for (size_t i = 0; i < o->task_count; i++) {
     const still_task *task = still_task_find(o->tasks[i]);
-    still_babi *babi = &e->babi[task->babi ? task->variant - 1 : 0];
-    if (task->babi && !babi->text) STILL_TRY(still_babi_open(babi, o->babi, task->variant));
+    if (task->traits & STILL_TASK_BABI)
+      STILL_TRY(still_babi_open(&e->babi[task->variant - 1], o->babi, task->variant));
+    if (task->traits & STILL_TASK_QUESTIONS)
+      STILL_TRY(still_questions_read(&e->questions, o->questions));
   }
   describe(e, settings, sizeof settings);
   STILL_TRY(create_report(e));
@@ -359,6 +427,7 @@ still_status still_evaluate(const still_evaluation_run *runs, size_t run_count,
   still_results_close(&e.results);
   still_wording_close(&e.wording);
   for (int i = 0; i < 5; i++) still_babi_free(&e.babi[i]);
+  still_questions_free(&e.questions);
   still_free(e.haystack);
   if (status)
     still_evaluation_report_destroy(e.report);

@@ -37,15 +37,10 @@ typedef struct needle_set {
   char *question, *answer;
 } needle_set;
 
-static void free_strings(char **strings, size_t count) {
-  for (size_t i = 0; strings && i < count; i++) still_free(strings[i]);
-  still_free(strings);
-}
-
 static void free_set(needle_set *set) {
-  free_strings(set->keys, set->count);
-  free_strings(set->values, set->count);
-  free_strings(set->facts, set->count);
+  still_free_strings(set->keys, set->count);
+  still_free_strings(set->values, set->count);
+  still_free_strings(set->facts, set->count);
   still_free(set->question);
   still_free(set->answer);
 }
@@ -60,19 +55,8 @@ static still_status make_uuid(still_random *random, char **out) {
   return still_copy_string(out, text);
 }
 
-static still_status make_word(still_random *random, const still_words *words, char **out) {
-  const bool two = still_random_double(random) < 0.4;
-  return still_fill_in(out, two ? "{a}-{b}" : "{a}",
-                       (const still_field[]){{"a", still_pick(random, words)},
-                                             {"b", two ? still_pick(random, words) : ""},
-                                             {NULL, NULL}});
-}
-
-static still_status make_text(still_random *random, const still_words *words, value_kind kind,
-                              char **out) {
+static still_status make_number(still_random *random, char **out) {
   char number[16];
-  if (kind == WORD) return make_word(random, words, out);
-  if (kind == UUID) return make_uuid(random, out);
   snprintf(number, sizeof number, "%d", 1000000 + (int)still_random_below(random, 9000000));
   return still_copy_string(out, number);
 }
@@ -86,15 +70,13 @@ static bool occurs(char *const *strings, size_t count, const char *text) {
 /* strings[index], unlike those before it. */
 static still_status make_distinct(still_random *random, const still_words *words, value_kind kind,
                                   char **strings, size_t index) {
-  enum { TRIES = 10000 };
-  for (int tries = 0; tries < TRIES; tries++) {
-    STILL_TRY(make_text(random, words, kind, &strings[index]));
+  if (kind == WORD) return still_new_word(random, words, strings, index);
+  for (;;) {
+    STILL_TRY((kind == UUID ? make_uuid : make_number)(random, &strings[index]));
     if (!occurs(strings, index, strings[index])) return STILL_OK;
     still_free(strings[index]);
     strings[index] = NULL;
   }
-  return still_fail(STILL_ERROR_ARGUMENT, "%zu key words are too few for %zu needles", words->count,
-                    index + 1);
 }
 
 static still_status make_fact(needle_set *set, still_random *random, size_t index) {
@@ -115,23 +97,13 @@ static still_status make_fact(needle_set *set, still_random *random, size_t inde
 
 /* ---- question and answer */
 
-static still_status append(char **text, const char *more) {
-  char *joined;
-  STILL_TRY(
-      still_fill_in(&joined, "{a}{b}",
-                    (const still_field[]){{"a", *text ? *text : ""}, {"b", more}, {NULL, NULL}}));
-  still_free(*text);
-  *text = joined;
-  return STILL_OK;
-}
-
 static still_status append_answer(needle_set *set, size_t index, bool with_key) {
-  STILL_TRY(append(&set->answer, set->answer ? ", " : " "));
+  STILL_TRY(still_append_text(&set->answer, set->answer ? ", " : " "));
   if (with_key) {
-    STILL_TRY(append(&set->answer, set->keys[index]));
-    STILL_TRY(append(&set->answer, ": "));
+    STILL_TRY(still_append_text(&set->answer, set->keys[index]));
+    STILL_TRY(still_append_text(&set->answer, ": "));
   }
-  return append(&set->answer, set->values[index]);
+  return still_append_text(&set->answer, set->values[index]);
 }
 
 static still_status fill_question(needle_set *set, const char *template, const char *key) {
@@ -143,8 +115,8 @@ static still_status fill_question(needle_set *set, const char *template, const c
 /* "a, b, c and d" */
 static still_status join_keys(const needle_set *set, char **joined) {
   for (size_t i = 0; i < set->count; i++) {
-    if (i) STILL_TRY(append(joined, i + 1 == set->count ? " and " : ", "));
-    STILL_TRY(append(joined, set->keys[set->asked[i]]));
+    if (i) STILL_TRY(still_append_text(joined, i + 1 == set->count ? " and " : ", "));
+    STILL_TRY(still_append_text(joined, set->keys[set->asked[i]]));
   }
   return STILL_OK;
 }
@@ -204,6 +176,7 @@ static still_status make_fitting(needle_set *set, still_task_order *order, const
     STILL_TRY(ask(set));
     STILL_TRY(count_tokens(tokenizer, set->question, &question));
     STILL_TRY(count_tokens(tokenizer, set->answer, &answer));
+    if (answer < order->answer) answer = order->answer;
     if (total + question + answer <= order->length) break;
   }
   return STILL_OK;
@@ -246,6 +219,11 @@ static still_status make_prompt(needle_set *set, still_task_order *order, const 
                                .facts = set->facts,
                                .fact_count = set->shown,
                                .asked = set->task->question == ALL_VALUES ? 0 : set->asked[0]};
+  const char *asked = set->values[set->asked[0]];
+  if (set->task->question == ONE)
+    STILL_TRY(still_sample_expect(sample, &asked, 1));
+  else
+    STILL_TRY(still_sample_expect(sample, (const char *const *)set->values, set->count));
   return still_prompt_write(order, &prompt, name, sample);
 }
 
@@ -268,50 +246,96 @@ still_status still_make_needles(const still_task *task, still_task_order *order,
 
 /* ---- variable tracking */
 
-enum { NAMES = 5, NAME_LETTERS = 5 };
+enum { NAMES = 5, NAME_LETTERS = 5, EXAMPLE_LETTERS = 3 };
 
-static void make_names(still_random *random, char names[NAMES][NAME_LETTERS + 1]) {
+/* A chain of assignments and the question about it. */
+typedef struct chain {
+  char names[NAMES][NAME_LETTERS + 1];
+  char *facts[NAMES], *question;
+  char answer[NAMES * (NAME_LETTERS + 2) + 1];
+} chain;
+
+static void free_chain(chain *c) {
+  for (int i = 0; i < NAMES; i++) still_free(c->facts[i]);
+  still_free(c->question);
+}
+
+static void make_names(chain *c, still_random *random, int letters) {
   for (int i = 0; i < NAMES; i++) {
     bool again = true;
     while (again) {
-      for (int k = 0; k < NAME_LETTERS; k++)
-        names[i][k] = (char)('A' + still_random_below(random, 26));
-      names[i][NAME_LETTERS] = 0;
+      for (int k = 0; k < letters; k++)
+        c->names[i][k] = (char)('A' + still_random_below(random, 26));
+      c->names[i][letters] = 0;
       again = false;
-      for (int j = 0; j < i; j++) again = again || !strcmp(names[i], names[j]);
+      for (int j = 0; j < i; j++) again = again || !strcmp(c->names[i], c->names[j]);
     }
   }
 }
 
-static still_status make_tracking(still_task_order *order, const char *name, still_prompt *prompt,
-                                  char **facts, char **question, still_sample *sample) {
-  const still_wording *w = order->material->wording;
-  char names[NAMES][NAME_LETTERS + 1], value[16], answer[NAMES * (NAME_LETTERS + 2) + 1] = "";
-  make_names(&order->random, names);
-  snprintf(value, sizeof value, "%d", 10000 + (int)still_random_below(&order->random, 90000));
+static still_status make_chain(chain *c, const still_wording *w, still_random *random,
+                               int letters) {
+  char value[16];
+  make_names(c, random, letters);
+  snprintf(value, sizeof value, "%d", 10000 + (int)still_random_below(random, 90000));
   for (int i = 0; i < NAMES; i++) {
-    STILL_TRY(still_fill_in(&facts[i], i ? w->tracking_next : w->tracking_first,
-                            (const still_field[]){{"name", names[i]},
-                                                  {"source", i ? names[i - 1] : value},
+    STILL_TRY(still_fill_in(&c->facts[i], i ? w->tracking_next : w->tracking_first,
+                            (const still_field[]){{"name", c->names[i]},
+                                                  {"source", i ? c->names[i - 1] : value},
                                                   {NULL, NULL}}));
-    strcat(strcat(answer, i ? ", " : " "), names[i]);
+    strcat(strcat(c->answer, i ? ", " : " "), c->names[i]);
   }
-  STILL_TRY(still_fill_in(question, w->tracking_question,
-                          (const still_field[]){{"value", value}, {NULL, NULL}}));
-  prompt->question = *question;
-  prompt->answer = answer;
-  return still_prompt_write(order, prompt, name, sample);
+  return still_fill_in(&c->question, w->tracking_question,
+                       (const still_field[]){{"value", value}, {NULL, NULL}});
+}
+
+/* A short chain in a few sentences of noise, answered, then the intro of the long one. */
+static still_status tell_example(const still_wording *w, const chain *c, char **intro) {
+  char *text = NULL;
+  still_status status = STILL_OK;
+  for (size_t i = 0; i < 2 * NAMES && !status; i++) {
+    if (i) status = still_append_text(&text, " ");
+    if (!status)
+      status = still_append_text(&text,
+                                 i % 2 ? w->noise.items[i / 2 % w->noise.count] : c->facts[i / 2]);
+  }
+  if (!status)
+    status = still_fill_in(intro, w->tracking_example,
+                           (const still_field[]){{"intro", w->tracking_intro},
+                                                 {"text", text},
+                                                 {"question", c->question},
+                                                 {"answer", c->answer},
+                                                 {NULL, NULL}});
+  still_free(text);
+  return status ? status : still_append_text(intro, w->tracking_intro);
+}
+
+static still_status make_intro(const still_wording *w, still_random *random, char **intro) {
+  chain example = {.question = NULL};
+  still_status status = make_chain(&example, w, random, EXAMPLE_LETTERS);
+  if (!status) status = tell_example(w, &example, intro);
+  free_chain(&example);
+  return status;
 }
 
 still_status still_make_tracking(const still_task *task, still_task_order *order,
                                  still_sample *sample) {
-  char *facts[NAMES] = {NULL}, *question = NULL;
-  still_prompt prompt = {.intro = order->material->wording->tracking_intro,
-                         .haystack = &order->material->noise,
-                         .facts = facts,
-                         .fact_count = NAMES};
-  const still_status status = make_tracking(order, task->name, &prompt, facts, &question, sample);
-  for (int i = 0; i < NAMES; i++) still_free(facts[i]);
-  still_free(question);
+  const still_wording *w = order->material->wording;
+  chain asked = {.question = NULL};
+  const char *answers[NAMES];
+  char *intro = NULL;
+  still_status status = make_chain(&asked, w, &order->random, NAME_LETTERS);
+  for (int i = 0; i < NAMES; i++) answers[i] = asked.names[i];
+  if (!status) status = still_sample_expect(sample, answers, NAMES);
+  if (!status) status = make_intro(w, &order->random, &intro);
+  const still_prompt prompt = {.intro = intro,
+                               .question = asked.question,
+                               .answer = asked.answer,
+                               .haystack = &order->material->noise,
+                               .facts = asked.facts,
+                               .fact_count = NAMES};
+  if (!status) status = still_prompt_write(order, &prompt, task->name, sample);
+  still_free(intro);
+  free_chain(&asked);
   return status;
 }

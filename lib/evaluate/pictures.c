@@ -199,7 +199,7 @@ static void draw_lengths(FILE *out, const axes *a) {
   const int columns = columns_of(a->task_count), rows = (a->task_count + columns - 1) / columns;
   const double head = 40 + LINE * a->run_count;
   begin_svg(out, columns * PANEL_WIDTH, head + rows * PANEL_HEIGHT, "Accuracy over length");
-  put_text(out, 20, 22, "h", "Exact answers in percent over tokens, with 95 % intervals");
+  put_text(out, 20, 22, "h", "Right answers in percent over tokens, with 95 % intervals");
   put_legend(out, a, 42);
   for (int task = 0; task < a->task_count; task++) {
     const frame f = {40 + task % columns * PANEL_WIDTH, head + 30 + task / columns * PANEL_HEIGHT,
@@ -256,7 +256,7 @@ static void draw_depths(FILE *out, const axes *a) {
   const double height = 70 + LINE * a->depth_count;
   begin_svg(out, columns * PANEL_WIDTH, 30 + (panels + columns - 1) / columns * height,
             "Accuracy by depth and length");
-  put_text(out, 20, 22, "h", "Exact answers in percent: depth of the needle down, tokens across");
+  put_text(out, 20, 22, "h", "Right answers in percent: depth of the needle down, tokens across");
   for (int i = 0; i < panels; i++) {
     const frame f = {50 + i % columns * PANEL_WIDTH, 60 + i / columns * height, PANEL_WIDTH - 70,
                      LINE * a->depth_count};

@@ -135,7 +135,7 @@ static still_status read_head(still_results *results, const still_json *line) {
   STILL_TRY(still_json_get(line, "runs", STILL_JSON_ARRAY, &list));
   if (!results->settings) STILL_TRY(still_copy_string(&results->settings, told));
   if (strcmp(told, results->settings))
-    return still_fail(STILL_ERROR_ARGUMENT, "these results are of '%.200s', not of '%.200s'", told,
+    return still_fail(STILL_ERROR_ARGUMENT, "these results are of '%.300s', not of '%.300s'", told,
                       results->settings);
   for (const still_json *run = still_json_first(list); run; run = still_json_next(run))
     STILL_TRY(read_run(results, run));

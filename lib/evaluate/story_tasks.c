@@ -266,21 +266,28 @@ static still_status tell(story *s, int type) {
   return still_fail(STILL_ERROR_ARGUMENT, "qa%d: the templates give no question", type);
 }
 
+/* What a story asks and how it is asked. */
+typedef struct story_question {
+  const char *intro, *template, *question, *answer;
+  const still_words *labels[2]; /* what an answer may be; the second may be NULL */
+} story_question;
+
 /* A prompt that ends with one of the questions about the facts. */
 static still_status write_facts(still_task_order *order, const char *name, char *const *facts,
-                                size_t fact_count, const char *asked, const char *told,
-                                still_sample *sample) {
-  const still_wording *w = order->material->wording;
+                                size_t fact_count, const story_question *q, still_sample *sample) {
   char *question, *answer = NULL;
-  STILL_TRY(still_fill_in(&question, w->world_question, FIELDS({"question", asked})));
-  still_status status = still_fill_in(&answer, " {answer}", FIELDS({"answer", told}));
-  const still_prompt prompt = {.intro = w->world_intro,
+  STILL_TRY(still_fill_in(&question, q->template, FIELDS({"question", q->question})));
+  still_status status = still_fill_in(&answer, " {answer}", FIELDS({"answer", q->answer}));
+  const still_prompt prompt = {.intro = q->intro,
                                .question = question,
                                .answer = answer,
                                .haystack = &order->material->prose,
                                .facts = facts,
                                .fact_count = fact_count,
                                .asked = fact_count - 1};
+  if (!status) status = still_sample_expect(sample, &q->answer, 1);
+  for (int i = 0; i < 2 && q->labels[i] && !status; i++)
+    status = still_sample_forbid(sample, q->labels[i], q->question);
   if (!status) status = still_prompt_write(order, &prompt, name, sample);
   still_free(question);
   still_free(answer);
@@ -298,8 +305,13 @@ still_status still_make_story(const still_task *task, still_task_order *order,
   still_status status = tell(&s, task->variant);
   if (!status) {
     const size_t chosen = (size_t)below(&s, (int)s.question_count);
-    status = write_facts(order, task->name, s.facts, s.fact_count, s.questions[chosen],
-                         s.answers[chosen], sample);
+    const bool gifts = task->variant == 5;
+    const story_question q = {w->world_intro,
+                              w->world_question,
+                              s.questions[chosen],
+                              s.answers[chosen],
+                              {gifts ? &w->people : &w->places, gifts ? &w->things : NULL}};
+    status = write_facts(order, task->name, s.facts, s.fact_count, &q, sample);
   }
   forget(&s);
   return status;
@@ -307,9 +319,16 @@ still_status still_make_story(const still_task *task, still_task_order *order,
 
 still_status still_make_babi(const still_task *task, still_task_order *order,
                              still_sample *sample) {
+  const still_wording *w = order->material->wording;
   const still_babi *babi = &order->material->babi[task->variant - 1];
-  const still_babi_question *q =
-      &babi->questions[still_random_below(&order->random, babi->question_count)];
-  return write_facts(order, task->name, babi->facts + q->first, q->end - q->first, q->question,
-                     q->answer, sample);
+  size_t item;
+  STILL_TRY(still_order_item(order, babi->question_count, &item));
+  const still_babi_question *asked = &babi->questions[item];
+  const story_question q = {w->babi_intro[task->variant - 1],
+                            w->babi_question,
+                            asked->question,
+                            asked->answer,
+                            {&babi->labels, NULL}};
+  return write_facts(order, task->name, babi->facts + asked->first, asked->end - asked->first, &q,
+                     sample);
 }

@@ -2,6 +2,7 @@
 #include "evaluate/wording.h"
 
 #include "base/memory.h"
+#include "base/random.h"
 
 #include <string.h>
 
@@ -31,6 +32,51 @@ static const still_wording built_in = {
     .tracking_question =
         "Which variables hold the value {value}? Following the assignments in the text above, the "
         "variables that hold the value {value} are",
+    .tracking_example = "{intro}\n{text}\n{question}{answer}\n\n",
+    .common_intro =
+        "Here is a numbered list of words. Some of them occur more often than the rest. "
+        "Remember the most frequent ones.",
+    .common_question = "Question: Which 10 words are the most frequent in the list? Answer: The 10 "
+                       "most frequent words in the list are:",
+    .frequent_intro = "Here is a text in coded words. Watch how often each of them occurs, for a "
+                      "question about the three most frequent ones comes after the text.",
+    .frequent_question =
+        "Question: Which three coded words are the most frequent in the text? The dots are no "
+        "word. Answer: The three most frequent coded words in the text are:",
+    .documents_intro = "Read these documents. A question about them comes at the end, to be "
+                       "answered in a few words and without any explanation.",
+    .documents_document = "Document {number}:\n{text}\n\n",
+    .documents_question = "Answer in a few words, from the documents above and without any "
+                          "explanation.\n\nQuestion: {question} Answer:",
+    .babi_intro =
+        {"Hidden in the following text are facts about where people are. Answer the question after "
+         "the text from these facts alone. If somebody has been in several places, the last one "
+         "counts. Answer in the form: Paul is in the attic.\n\n"
+         "Example: Paul went to the cellar. Julia moved to the porch. Paul travelled to the attic. "
+         "Question: Where is Paul? Answer: Paul is in the attic.\n",
+         "Hidden in the following text are facts about people who move about and carry things. "
+         "Answer the question after the text from these facts alone. What somebody carries comes "
+         "along, what has been put down stays there. Answer in the form: The lamp is in the "
+         "attic.\n\n"
+         "Example: Paul went to the cellar. Paul took the lamp. Paul travelled to the attic. "
+         "Question: Where is the lamp? Answer: The lamp is in the attic.\n",
+         "Hidden in the following text are facts about people who move about and carry things. "
+         "Answer the question after the text from these facts alone. What somebody carries comes "
+         "along, what has been put down stays there. Answer in the form: Before the attic the lamp "
+         "was in the cellar.\n\n"
+         "Example: Paul went to the cellar. Paul took the lamp. Paul travelled to the attic. "
+         "Question: Where was the lamp before the attic? Answer: Before the attic the lamp was in "
+         "the cellar.\n",
+         "Hidden in the following text are facts about which place lies in which direction of "
+         "another. Answer the question after the text from these facts alone, with one word: the "
+         "place.\n\n"
+         "Example: The porch is south of the cellar. The attic is north of the cellar. Question: "
+         "What is north of the cellar? Answer: attic\n",
+         "Hidden in the following text are facts about people who pass things on to each other. "
+         "Answer the question after the text from these facts alone, with one word.\n\n"
+         "Example: Paul took the lamp. Paul handed the lamp to Julia. Question: Who received the "
+         "lamp? Answer: Julia\n"},
+    .babi_question = "Question: {question} Answer:",
     .world_intro = "The following text tells of people, places and things. Remember the facts and "
                    "answer the question after the text with one word.",
     .world_question = "Question: {question} Answer:",
@@ -88,6 +134,20 @@ static const member members[] = {
     TEXT("tracking", "first", tracking_first),
     TEXT("tracking", "next", tracking_next),
     TEXT("tracking", "question", tracking_question),
+    TEXT("tracking", "example", tracking_example),
+    TEXT("common_words", "intro", common_intro),
+    TEXT("common_words", "question", common_question),
+    TEXT("frequent_words", "intro", frequent_intro),
+    TEXT("frequent_words", "question", frequent_question),
+    TEXT("documents", "intro", documents_intro),
+    TEXT("documents", "document", documents_document),
+    TEXT("documents", "question", documents_question),
+    TEXT("babi", "intro1", babi_intro[0]),
+    TEXT("babi", "intro2", babi_intro[1]),
+    TEXT("babi", "intro3", babi_intro[2]),
+    TEXT("babi", "intro4", babi_intro[3]),
+    TEXT("babi", "intro5", babi_intro[4]),
+    TEXT("babi", "question", babi_question),
     TEXT("world", "intro", world_intro),
     TEXT("world", "question", world_question),
     LIST("world", "people", people),
@@ -134,6 +194,13 @@ static const still_json *key_array(const still_json *document) {
   return object ? still_json_find(document, "evaluation") : document;
 }
 
+/* A model that was trained on stories in its own wording is asked about bAbI's in the same. */
+static void adopt_world(still_wording *w) {
+  if (!still_json_find(w->templates, "world") || still_json_find(w->templates, "babi")) return;
+  for (int i = 0; i < 5; i++) w->babi_intro[i] = w->world_intro;
+  w->babi_question = w->world_question;
+}
+
 static still_status read_members(still_wording *w, const char ***next) {
   for (size_t i = 0; i < MEMBERS; i++) {
     const member *m = &members[i];
@@ -145,6 +212,7 @@ static still_status read_members(still_wording *w, const char ***next) {
     else
       STILL_TRY(still_json_to_string(value, m->name, (const char **)field));
   }
+  adopt_world(w);
   return w->key_list ? read_words(&w->keys, key_array(w->key_list), "keys", next) : STILL_OK;
 }
 
@@ -178,6 +246,21 @@ void still_wording_close(still_wording *w) {
   still_json_free(w->key_list);
   still_free(w->lists);
   memset(w, 0, sizeof *w);
+}
+
+static uint64_t hash_words(uint64_t hash, const still_words *words) {
+  for (size_t i = 0; i < words->count; i++) hash = still_hash_text(hash, words->items[i]);
+  return hash;
+}
+
+uint64_t still_wording_hash(const still_wording *w) {
+  uint64_t hash = hash_words(0, &w->keys);
+  for (size_t i = 0; i < MEMBERS; i++) {
+    const void *field = (const char *)w + members[i].offset;
+    hash = members[i].list ? hash_words(hash, field)
+                           : still_hash_text(hash, *(const char *const *)field);
+  }
+  return hash;
 }
 
 /* ---- fields */

@@ -17,6 +17,10 @@ typedef struct still_wording {
   const char *intro_one, *intro_many;
   const char *needle, *question, *questions_values, *questions_queries;
   const char *tracking_intro, *tracking_first, *tracking_next, *tracking_question;
+  const char *tracking_example; /* an answered one before the intro; "" for none */
+  const char *common_intro, *common_question, *frequent_intro, *frequent_question;
+  const char *documents_intro, *documents_document, *documents_question;
+  const char *babi_intro[5], *babi_question;
   const char *world_intro, *world_question;
   const char *where, *before, *what_is, *what_of, *who_gave, *who_got, *what_given, *to_whom;
   still_words noise, people, places, things, directions, move, take, drop, give, lies, keys;
@@ -27,6 +31,8 @@ typedef struct still_wording {
 /* Paths may be NULL: the built-in ones. FILE, FORMAT. */
 still_status still_wording_open(still_wording *wording, const char *templates, const char *keys);
 void still_wording_close(still_wording *wording);
+/* Of all that it says. */
+uint64_t still_wording_hash(const still_wording *wording);
 
 typedef struct still_field {
   const char *name, *text;

@@ -34,11 +34,12 @@ typedef struct fixture {
 } fixture;
 
 static const char *const task_list[] = {"sniah1", "tracking"};
-static const int length_list[] = {640, 800};
+static const int length_list[] = {800, 960};
 
 static fixture open_fixture(const char *path) {
   fixture f = {.options = STILL_EVALUATION_OPTIONS_INIT};
-  const still_session_options session = STILL_SESSION_OPTIONS_INIT;
+  still_session_options session = STILL_SESSION_OPTIONS_INIT;
+  session.threads = 1;
   check_ok(still_model_open(&f.model, path, NULL));
   f.runs[0] = (still_evaluation_run){"full", f.model, session};
   f.runs[1] = (still_evaluation_run){"still:128", f.model, session};
@@ -174,6 +175,87 @@ static void test_refusals(void **state) {
   still_model_destroy(f.model);
 }
 
+/* What only some tasks can be asked. */
+static void test_refused_combinations(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  still_evaluation_report *report;
+  const char *words = "cwe", *qa = "documents", *one = "niah_single_1";
+  const char *const twice[] = {"sniah1", "niah_single_1"};
+  const int zero = 0;
+  f.options.task_count = f.options.length_count = 1;
+  f.options.tasks = &words;
+  f.options.scoring = STILL_SCORING_EXACT;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "'common_words' has no exact answer");
+  f.options.scoring = STILL_SCORING_TASK;
+  f.options.tasks = &qa;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "'documents' needs a file of questions");
+  f.options.tasks = &one;
+  f.options.lengths = &zero;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "'sniah1' has no length 0");
+  f.options.lengths = length_list;
+  f.options.tasks = twice;
+  f.options.task_count = 2;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "'sniah1' is given twice");
+  still_model_destroy(f.model);
+}
+
+/* A file of questions of which one is too long: an error, or (skip_long) that one alone left out. */
+static void test_long_items(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  still_evaluation_report *report;
+  char lines[4096], long_paragraph[1200];
+  const char *qa = "documents";
+  const int length = 800;
+  memset(long_paragraph, 'x', sizeof long_paragraph - 1);
+  long_paragraph[sizeof long_paragraph - 1] = 0;
+  snprintf(lines, sizeof lines,
+           "{\"question\": \"q\", \"context\": \"a b\", \"answer\": \"a\"}\n"
+           "{\"question\": \"r\", \"context\": \"%s\", \"answer\": \"x\"}\n",
+           long_paragraph);
+  f.options.questions = check_file("long.jsonl", lines, strlen(lines));
+  f.options.tasks = &qa, f.options.lengths = &length;
+  f.options.task_count = f.options.length_count = 1;
+  f.options.samples = 2;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "documents: a sample takes");
+  f.options.skip_long = 1;
+  report = evaluate(&f);
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  for (size_t i = 0; i < count; i++) assert_int_equal(cells[i].count, 1);
+  still_evaluation_report_destroy(report);
+  still_model_destroy(f.model);
+}
+
+/* bAbI's facts alone: the session has room for the longest. */
+static void test_bare_facts(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  static const char stories[] = "1 Mary moved to the attic.\n2 Where is Mary?\tattic\t1\n"
+                                "3 John went to the hall.\n4 Where is John?\thall\t3\n";
+  const char *babi = "babi1";
+  const int length = 0;
+  check_file("babi/qa1_x_test.txt", stories, strlen(stories));
+  f.options.babi = check_path("babi");
+  f.options.haystack = check_file("prose.txt", "Prose.", 6);
+  f.options.tasks = &babi, f.options.lengths = &length;
+  f.options.task_count = f.options.length_count = 1;
+  f.options.samples = 3;
+  still_evaluation_report *report = evaluate(&f);
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  assert_int_equal(count, 2);
+  for (size_t i = 0; i < count; i++) assert_true(cells[i].count == 3 && !cells[i].length);
+  still_evaluation_report_destroy(report);
+  still_model_destroy(f.model);
+}
+
 /* Three processes' worth of work, put together: the report of one. */
 static void test_shards(void **state) {
   (void)state;
@@ -271,9 +353,15 @@ static void test_needle(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_wilson),   cmocka_unit_test(test_cells),
-      cmocka_unit_test(test_resume),   cmocka_unit_test(test_damaged_results),
-      cmocka_unit_test(test_refusals), cmocka_unit_test(test_shards),
+      cmocka_unit_test(test_wilson),
+      cmocka_unit_test(test_cells),
+      cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_damaged_results),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_shards),
+      cmocka_unit_test(test_refused_combinations),
+      cmocka_unit_test(test_long_items),
+      cmocka_unit_test(test_bare_facts),
       cmocka_unit_test(test_needle),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);

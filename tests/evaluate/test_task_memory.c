@@ -46,10 +46,9 @@ static void test_samples(void **state) {
   char *json = small_byte_level(SMALL_LLAMA3, merges, false, "", "");
   const char *path = check_file("tokenizer.json", json, strlen(json));
   free(json);
-  const scenario scenarios[] = {{path, "multiquery", 1000},
-                                {path, "multikey_dense", 600},
-                                {path, "tracking", 700},
-                                {path, "qa3", 2000}};
+  const scenario scenarios[] = {{path, "multiquery", 1000},    {path, "multikey_dense", 600},
+                                {path, "tracking", 1200},      {path, "common_words", 2150},
+                                {path, "frequent_words", 900}, {path, "qa3", 2000}};
   for (size_t i = 0; i < CHECK_COUNT(scenarios); i++)
     check_failing_allocations(make_sample, (void *)&scenarios[i], true);
 }
@@ -59,6 +58,37 @@ static still_status read_items(void *user) {
   STILL_TRY(still_choice_items_read(&items, user));
   still_choice_items_free(&items);
   return STILL_OK;
+}
+
+static still_status ask_document(void *user) {
+  const scenario *s = user;
+  still_questions questions;
+  still_tokenizer *tokenizer;
+  still_wording wording;
+  STILL_TRY(still_questions_read(&questions, s->task));
+  still_status status = still_tokenizer_open(&tokenizer, s->path, NULL, NULL);
+  if (!status) {
+    status = still_wording_open(&wording, NULL, NULL);
+    still_task_material material = {
+        .tokenizer = tokenizer, .wording = &wording, .questions = &questions};
+    const scenario made = {s->path, "documents", s->length};
+    if (!status) status = make_with(&made, &material);
+    still_wording_close(&wording);
+    still_tokenizer_destroy(tokenizer);
+  }
+  still_questions_free(&questions);
+  return status;
+}
+
+static void test_documents(void **state) {
+  (void)state;
+  static const char lines[] =
+      "{\"question\": \"q\", \"context\": [\"aa\", \"bb\"], \"answers\": [\"a\", \"b\"]}\n"
+      "{\"question\": \"r\", \"context\": \"cc\", \"answer\": \"c\"}\n";
+  const scenario s = {check_path("tokenizer.json"),
+                      strdup(check_file("documents.jsonl", lines, sizeof lines - 1)), 900};
+  check_failing_allocations(ask_document, (void *)&s, true);
+  free((char *)s.task);
 }
 
 static void test_items(void **state) {
@@ -71,6 +101,8 @@ static void test_items(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_samples), cmocka_unit_test(test_items)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_samples),
+                                     cmocka_unit_test(test_documents),
+                                     cmocka_unit_test(test_items)};
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }
