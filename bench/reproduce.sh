@@ -17,10 +17,11 @@
 #   ADAPTERS=DIR    trained by train_adapters.sh (default: FOLDER/adapters); where PROSE is given, too, what is
 #                   missing there is trained first, else the table goes without
 #   HAYSTACK=FILE   prose to hide needles in, instead of the model's own
+#   QUESTIONS=FILE  JSON lines for the task documents, which table 3 goes without otherwise
 #   BABI=DIR        bAbI's files; without them table 4 asks stories of the same kinds
 #   SMOLLM=FILE     SmolLM2-135M-Instruct (examples/models/get-smollm2.sh), for table 12
 set -u
-[ $# -ge 1 ] || { sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,24s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(realpath "$(dirname "$0")/..")
 evaluate=$(realpath "${STILL_EVALUATE:-$root/build/examples/programs/still-evaluate}")
 needle=$root/examples/models/needle
@@ -31,6 +32,7 @@ tables=${*:-16 3 4 9 10 12 13 5 depths language}
 adapters=$(realpath -m "${ADAPTERS:-$folder/adapters}")
 haystack=${HAYSTACK:+$(realpath "$HAYSTACK")}
 babi=${BABI:+$(realpath "$BABI")}
+questions_file=${QUESTIONS:+$(realpath "$QUESTIONS")}
 smollm=${SMOLLM:+$(realpath "$SMOLLM")}
 cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
 jobs=${JOBS:-$cpus}
@@ -74,6 +76,7 @@ ask() {
   for run in $runs; do
     for length in ${lengths//,/ }; do
       shards=$(((length + 1023) / 1024))
+      [ $shards -gt 0 ] || shards=1
       for shard in $(seq $shards); do
         name=${run//[^a-z0-9=.@]/_}.$length.$shard
         printf '%s\t%s\n' "$folder/$table/$group/$name.jsonl" "--runs $run --tasks $tasks --lengths $length \
@@ -202,15 +205,16 @@ for table in $tables; do
     3)
       title "Table 3: subtasks in RULER's style at 4K, 896 tokens, %"
       wanted lolcats liger
-      subtasks=$("$evaluate" --list-tasks | grep -v '^babi\|^qa' | paste -sd,)
-      ask subtasks 100 "$subtasks" "${LENGTHS:-4096}" "full $(rivals 896)"
+      subtasks=$("$evaluate" --list-tasks | grep -v '^babi\|^qa\|^documents' | paste -sd,)
+      [ -z "$questions_file" ] || subtasks=$subtasks,documents
+      ask subtasks 100 "$subtasks" "${LENGTHS:-4096}" "full $(rivals 896)" ${questions_file:+--questions $questions_file}
       ;;
     4)
       title "Tables 4 and 17: questions about facts in long text, 256 tokens, %"
       wanted lolcats liger
       questions=qa1,qa2,qa3,qa4,qa5
       [ -z "$babi" ] || questions=babi1,babi2,babi3,babi4,babi5
-      ask questions 100 $questions "${LENGTHS:-4096,2048,1024,512}" "full $(rivals 256)"
+      ask questions 100 $questions "${LENGTHS:-4096,2048,1024,512,0}" "full $(rivals 256)"
       ;;
     9)
       title "Table 9: modules, trained alike, 256 tokens, %"
