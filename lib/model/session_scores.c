@@ -93,7 +93,7 @@ still_status still_session_scores(const still_session *session, int layer, const
     return still_fail(STILL_ERROR_ARGUMENT, "still_session_record_scores was not switched on");
   const size_t heads = heads_of(session), count = (size_t)record->tokens;
   STILL_TRY(STILL_REALLOC(&record->compact, heads * count, "routing scores"));
-  for (size_t h = 0; h < heads; h++)
+  for (size_t h = 0; count && h < heads; h++)
     memcpy(record->compact + h * count, record->by_layer[layer] + h * record->capacity_of[layer],
            count * sizeof(float));
   *scores = record->compact;
