@@ -289,19 +289,24 @@ typedef struct still_attention_inputs {
   float *linear_mass;   /* its share of the denominator: phi_q(q) . z / (sum_SA + phi_q(q) . z) */
   float *linear_output; /* its share of the numerator's length, behind the gate:
                            ||g * (phi_q(q) . S)|| / (||sum_SA ... v|| + ||g * (phi_q(q) . S)||) */
+  /* Optional: asked again and again, on any of the call's threads; where it says something else than 0 the forward ends
+   * within milliseconds with CANCELLED (so it must go on saying that), and the cache is good for restore, load and reset only. The CPU asks, a GPU does
+   * not. */
+  int (*stop)(void *user);
+  void *stop_user;
 } still_attention_inputs;
 
 #define STILL_ATTENTION_INPUTS_INIT                                                                \
   {                                                                                                \
     sizeof(still_attention_inputs), {NULL, 0, 0}, {NULL, 0, 0}, {NULL, 0, 0}, {NULL, 0, 0},        \
-        {NULL, 0, 0}, {NULL, 0, 0}, NULL, NULL, NULL                                               \
+        {NULL, 0, 0}, {NULL, 0, 0}, NULL, NULL, NULL, NULL, NULL                                   \
   }
 
 /* Runs n >= 1 new tokens through the operator and leaves them in the cache.
  *   y  (H, n, D) out, strides in floats as in still_rows; must not overlap the inputs.
  * Any n; chunk borders are handled inside. Memory does not depend on n.
  * Errors: ARGUMENT, MEMORY (growing kinds; or another thread's forward holds the work space and there is
- * no memory for a second one); on error the cache is as it was. Values are not checked: a NaN that goes
+ * no memory for a second one), CANCELLED (inputs.stop); on any other error the cache is as it was. Values are not checked: a NaN that goes
  * in comes out, in its own token's row and in those that attend to it, never in an earlier one.
  * Thread-safety: one thread for each cache at a time. Uses options.threads OpenMP threads inside; the
  * result is the same for any number of them, bit for bit. */

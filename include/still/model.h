@@ -193,6 +193,8 @@ typedef struct still_session_options {
   unsigned
       own; /* STILL_OWN_...: fields marked (a) that are meant as they are although they have their default
                    value, so that an adapter does not take their place */
+  int history; /* ids of tokens that the session remembers: 0 (default) all of them, 4 bytes each; N: the last N, and
+                  at least the last 1024, in memory that does not grow */
 } still_session_options;
 
 enum {
@@ -208,7 +210,7 @@ enum {
   {                                                                                                \
     sizeof(still_session_options), STILL_ATTENTION_FULL, 1, 64, 512, STILL_SCHEDULE_BUDGET, 0,     \
         0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD, 0, 512, 0, NULL, 0, STILL_F32, 512, \
-        0, 0                                                                                       \
+        0, 0, 0                                                                                    \
   }
 
 /* Memory of a session. Equal before (estimate) and after creation, to the byte, for caches. */
@@ -234,8 +236,17 @@ STILL_API still_status still_session_estimate(const still_model *model,
                                               still_session_usage *usage);
 STILL_API void still_session_get_usage(const still_session *session, still_session_usage *usage);
 
+/* A budget in bytes instead of tokens: changes what decides a session's memory so that its caches and work space
+ * (cache_bytes + work_bytes; the weights are not in it) take at most `bytes` however long the sequence becomes. That is
+ * the largest budget where a layer is STILL with one, else the largest window where a layer is SWA, LOLCATS or
+ * LIGER_GLA, else (FULL) the longest context, at most the one that is given or trained. Memory that grows with the
+ * sequence is counted at `context` tokens. The other options count as they are.
+ * Errors: ARGUMENT (the sentence says what the least takes, and the option), those of estimate. */
+STILL_API still_status still_session_fit(const still_model *model, still_session_options *options,
+                                         uint64_t bytes);
+
 /* Evaluates count >= 1 tokens after those already there; logits of the last one are ready afterwards.
- * Long inputs go through in blocks; progress counts tokens, layer by layer. A prompt beyond the trained context is
+ * Long inputs go through in blocks; progress counts tokens, layer by layer, and is called between matrix products. A prompt beyond the trained context is
  * logged once as a warning. Errors: ARGUMENT (an id outside the vocabulary), LIMIT (FULL: the context
  * is full; says how much room is left, nothing is evaluated), NUMERIC (non-finite logits: position and
  * layer), CANCELLED, MEMORY, DEVICE. After CANCELLED and NUMERIC the session is as before the call.
@@ -258,12 +269,17 @@ STILL_API still_status still_session_evaluate_all(still_session *session, const 
 /* Tokens in the session. */
 STILL_API int64_t still_session_position(const still_session *session);
 
-/* The tokens evaluated so far, position() of them. Owned by the session. */
+/* The tokens evaluated so far that are remembered (options.history), those of the positions first_token() ..
+ * position() - 1; with the default all, and first_token() is 0. Owned by the session, valid until the next call that
+ * changes it. */
 STILL_API const still_token *still_session_tokens(const still_session *session);
+STILL_API int64_t still_session_first_token(const still_session *session);
 
-/* Makes the running evaluate of this session (on another thread) return CANCELLED: looked at between the layers of a
- * block, so the wait is one layer of `block` tokens, and not at all in evaluations of fewer than 16 tokens, which run
- * to their end. The only call that may come from another thread. */
+/* Makes the running evaluate of this session (on another thread) return CANCELLED. On the CPU it is asked for within
+ * matrix products and attention, every few milliseconds whatever the model's size, on a GPU between layers. Going back to
+ * where the session was is put off until it is used again: the next evaluate does it first, and can be cancelled, too; it
+ * copies the state and reads what the last evaluations of fewer than 16 tokens read again, at most 64 of them. The only
+ * call that may come from another thread, or from a signal handler. */
 STILL_API void still_session_cancel(still_session *session);
 
 /* Empties the session; memory is kept. */

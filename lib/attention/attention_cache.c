@@ -81,6 +81,16 @@ uint64_t still_attention_cache_bytes(const still_attention_plan *plan, int64_t t
   return bytes + floats * sizeof(float);
 }
 
+size_t still_attention_plan_snapshot_bytes(const still_attention_plan *plan) {
+  const still_attention_options *o = &plan->options;
+  const size_t near =
+      plan->near_span
+          ? (size_t)still_key_store_bytes(o->cache_type, (size_t)o->head_dim, near_tiles(plan, 0))
+          : 0;
+  const size_t floats = state_floats(plan) + normalizer_floats(plan) + score_floats(plan);
+  return sizeof(int64_t) + still_near_stores(plan) * near + floats * sizeof(float);
+}
+
 static still_status create_stores(still_key_store **stores, size_t count, size_t tiles,
                                   const still_attention_plan *plan) {
   STILL_TRY(STILL_ALLOC(stores, count, "attention cache"));

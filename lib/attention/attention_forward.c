@@ -74,6 +74,7 @@ void still_for_blocks(const still_task *task, still_piece piece, still_block_fun
   const size_t rows = still_block_rows(task->plan);
   const size_t most = still_block_tokens(task->call, task->kv_head, piece);
   for (size_t done = 0, tokens; done < piece.tokens; done += tokens) {
+    if (still_call_stops(task->call)) return;
     tokens = still_smaller(piece.tokens - done, most);
     const size_t together =
         tokens > STILL_SHARED_ROWS ? 1 : still_smaller(rows / tokens, task->heads);
@@ -163,7 +164,7 @@ still_status still_attention_forward(const still_attention_plan *plan, still_att
     return plan->gpu->forward(cache->on_gpu, n, inputs, y, y_head_stride, y_token_stride);
   still_work *work;
   STILL_TRY(still_work_take(still_forward_work_bytes(plan), &work));
-  const still_status status = still_attention_cache_reserve(cache, cache->tokens + (int64_t)n);
+  still_status status = still_attention_cache_reserve(cache, cache->tokens + (int64_t)n);
   if (!status) {
     const still_call call = {.plan = plan,
                              .cache = cache,
@@ -174,7 +175,10 @@ still_status still_attention_forward(const still_attention_plan *plan, still_att
                              .y_token_stride = y_token_stride,
                              .n = n};
     run(&call, still_work_data(work));
-    cache->tokens += (int64_t)n;
+    if (still_call_stops(&call))
+      status = still_fail(STILL_ERROR_CANCELLED, "still_attention_forward was stopped");
+    else
+      cache->tokens += (int64_t)n;
   }
   still_work_give_back(work);
   return status;

@@ -37,6 +37,9 @@ struct still_attention_plan {
   still_device *gpu_device;
 };
 
+/* attention_cache.c: bytes of a snapshot of the plan's caches on the CPU. */
+size_t still_attention_plan_snapshot_bytes(const still_attention_plan *plan);
+
 /* attention_options.c: fills defaults in, or says which option is out of which range. */
 still_status still_attention_options_resolve(const still_attention_options *given,
                                              still_attention_options *resolved);

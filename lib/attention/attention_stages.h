@@ -73,6 +73,11 @@ typedef struct still_block {
   size_t head, heads, rows;
 } still_block;
 
+/* Whether the caller wants the call to end: what is still to do is skipped then. */
+static inline bool still_call_stops(const still_call *call) {
+  return call->inputs->stop && call->inputs->stop(call->inputs->stop_user);
+}
+
 static inline float still_scale(const still_task *task) {
   return 1 / __builtin_sqrtf((float)task->dim);
 }

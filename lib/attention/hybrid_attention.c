@@ -66,7 +66,7 @@ still_piece still_piece_of_chunk(const still_call *call, size_t offset) {
 
 void still_hybrid_attention(const still_task *task) {
   const int64_t length = task->plan->options.chunk;
-  for (size_t offset = 0; offset < task->call->n;) {
+  for (size_t offset = 0; offset < task->call->n && !still_call_stops(task->call);) {
     const still_piece piece = still_piece_of_chunk(task->call, offset);
     const int64_t chunk = piece.position / length;
     if (piece.position % length == 0 && chunk >= 2) still_route_chunk(task, chunk - 2);

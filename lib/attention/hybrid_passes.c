@@ -232,27 +232,31 @@ static void run_round(const passes *p) {
     for (size_t g = 0; g < kv_heads; g++) append_pass(p, g);
     STILL_OMP(for schedule(dynamic, 1) collapse(2))
     for (size_t h = 0; h < heads; h++)
-      for (size_t b = 0; b < p->block_count; b++) near_pass(p, h, b);
+      for (size_t b = 0; b < p->block_count; b++)
+        if (!still_call_stops(p->call)) near_pass(p, h, b);
     STILL_OMP(for schedule(dynamic, 1))
     for (size_t r = 0; r < (size_t)plan->routes; r++) route_pass(p, r);
     if (slices) {
       STILL_OMP(for schedule(dynamic, 1) collapse(2))
       for (size_t h = 0; h < heads; h++)
-        for (size_t i = 0; i < p->piece_count; i++) feature_pass(p, h, i);
+        for (size_t i = 0; i < p->piece_count; i++)
+          if (!still_call_stops(p->call)) feature_pass(p, h, i);
       STILL_OMP(for schedule(dynamic, 1) collapse(2))
       for (size_t h = 0; h < heads; h++)
-        for (size_t s = 0; s < slices; s++) state_pass(p, h, s);
+        for (size_t s = 0; s < slices; s++)
+          if (!still_call_stops(p->call)) state_pass(p, h, s);
     }
     STILL_OMP(for schedule(dynamic, 1) collapse(2))
     for (size_t h = 0; h < heads; h++)
-      for (size_t b = 0; b < p->block_count; b++) last_pass(p, h, b);
+      for (size_t b = 0; b < p->block_count; b++)
+        if (!still_call_stops(p->call)) last_pass(p, h, b);
   }
 }
 
 void still_hybrid_passes(const still_call *call, still_scratch *scratches, void *space) {
   passes p = {.call = call, .scratches = scratches};
   lay_out(&p, call->plan, space);
-  for (size_t offset = 0; offset < call->n;) {
+  for (size_t offset = 0; offset < call->n && !still_call_stops(call);) {
     offset = cut_round(&p, offset);
     run_round(&p);
   }

@@ -179,7 +179,7 @@ void still_softmax_attend(const still_task *task, const still_block *block,
                           const still_sight *sight, size_t row, size_t rows) {
   const int64_t end = sight->first + (int64_t)sight->count;
   still_sight step = *sight;
-  for (int64_t a = sight->first, b; a < end; a = b) {
+  for (int64_t a = sight->first, b; a < end && !still_call_stops(task->call); a = b) {
     b = (a / STILL_KEY_BLOCK + 1) * STILL_KEY_BLOCK;
     if (b > end) b = end;
     step.first = a;

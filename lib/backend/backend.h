@@ -107,7 +107,15 @@ struct still_backend {
   const still_backend_ops *ops;
   const char *name; /* "cpu", "vulkan:0" */
   int threads;
+  /* Where it says something else than 0, matmul and attention of the CPU end within milliseconds with CANCELLED, their
+   * output undefined. NULL: never. Asked on all threads. */
+  int (*stop)(void *user);
+  void *stop_user;
 };
+
+static inline int still_backend_stops(const still_backend *backend) {
+  return backend->stop && backend->stop(backend->stop_user);
+}
 
 /* device: NULL or "cpu", "vulkan", "vulkan:N". DEVICE with the reason if it cannot be had. */
 still_status still_backend_create(still_backend **backend, const char *device, int threads);

@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,14 +17,16 @@ static still_status fail_system(const char *path, const char *what) {
 }
 
 static still_status read_all(int handle, const char *path, uint8_t *data, size_t bytes) {
+  enum { PIECE = 8 << 20 }; /* a few milliseconds */
   for (size_t done = 0; done < bytes;) {
-    const ssize_t got = read(handle, data + done, bytes - done);
+    const ssize_t got = read(handle, data + done, still_smaller(bytes - done, PIECE));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail_system(path, "cannot read");
     if (!got)
       return still_fail(STILL_ERROR_FILE, "%s: the file shrank to %zu of %zu bytes while reading",
                         path, done, bytes);
     done += (size_t)got;
+    STILL_TRY(still_progress_add((uint64_t)got));
   }
   return STILL_OK;
 }
@@ -45,7 +48,7 @@ static still_status fill(still_file *file, int handle, const char *path, bool us
     }
   }
   void *data;
-  STILL_TRY(still_alloc(&data, file->bytes, 1, path));
+  STILL_TRY(still_alloc_raw(&data, file->bytes, path));
   file->data = data;
   return read_all(handle, path, data, file->bytes);
 }

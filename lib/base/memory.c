@@ -56,20 +56,28 @@ static void count_up(size_t bytes) {
   }
 }
 
-still_status still_alloc(void **out, size_t count, size_t size, const char *what) {
+still_status still_alloc_raw(void **out, size_t bytes, const char *what) {
   *out = NULL;
-  size_t bytes, total;
-  if (!still_mul_size(count, size, &bytes) || !still_add_size(bytes, STILL_ALIGNMENT, &total) ||
-      total > PTRDIFF_MAX)
-    return still_fail(STILL_ERROR_MEMORY, "%s: %zu x %zu bytes do not fit into memory", what, count,
-                      size);
+  size_t total;
+  if (!still_add_size(bytes, STILL_ALIGNMENT, &total) || total > PTRDIFF_MAX)
+    return still_fail(STILL_ERROR_MEMORY, "%s: %zu bytes do not fit into memory", what, bytes);
   if (!bytes) return STILL_OK;
   char *block = allocator.allocate(allocator.user, total, STILL_ALIGNMENT);
   if (!block) return still_fail(STILL_ERROR_MEMORY, "%s: no memory for %zu bytes", what, bytes);
-  memset(block, 0, total);
   ((block_header *)block)->total_bytes = total;
   count_up(total);
   *out = block + STILL_ALIGNMENT;
+  return STILL_OK;
+}
+
+still_status still_alloc(void **out, size_t count, size_t size, const char *what) {
+  *out = NULL;
+  size_t bytes;
+  if (!still_mul_size(count, size, &bytes))
+    return still_fail(STILL_ERROR_MEMORY, "%s: %zu x %zu bytes do not fit into memory", what, count,
+                      size);
+  STILL_TRY(still_alloc_raw(out, bytes, what));
+  if (bytes) memset(*out, 0, bytes);
   return STILL_OK;
 }
 

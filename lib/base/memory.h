@@ -15,6 +15,9 @@ enum { STILL_ALIGNMENT = 64 }; /* of every block: a cache line, an AVX-512 regis
  * MEMORY; the sentence says how many bytes and what for. */
 still_status still_alloc(void **out, size_t count, size_t size, const char *what);
 
+/* The same without zeroes, for what is overwritten at once: of large blocks the first touch takes long. */
+still_status still_alloc_raw(void **out, size_t bytes, const char *what);
+
 /* Typed form: STILL_ALLOC(&array, n, "scores"). */
 #define STILL_ALLOC(out, count, what) still_alloc((void **)(out), (count), sizeof(**(out)), (what))
 

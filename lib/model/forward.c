@@ -121,6 +121,13 @@ static still_status multiply(const pass *p, still_activation out, const still_pl
   return p->ops->matmul(p->backend, p->act[out], placed->weight, p->act[in], p->n, accumulate);
 }
 
+/* The caller may want to know, or to stop. A GPU's operations are only written down here. */
+static still_status breathe(const pass *p) {
+  still_forward *forward = p->forward;
+  if (p->backend != forward->host) return STILL_OK;
+  return forward->between(forward->user, forward->layers_done, p->n);
+}
+
 /* out (n x rows) = or += in W^T, plus the LoRA pair beside W: scale (in A^T) B^T. */
 static still_status linear(const pass *p, const still_placed_layer *layer, still_linear which,
                            still_activation out, still_activation in, int accumulate) {
@@ -128,6 +135,7 @@ static still_status linear(const pass *p, const still_placed_layer *layer, still
   const uint64_t rank = (uint64_t)lora->rank;
   uint64_t rows, columns;
   still_linear_shape(p->config, which, &rows, &columns);
+  STILL_TRY(breathe(p));
   STILL_TRY(multiply(p, out, &layer->linear[which], rows, in, columns, accumulate));
   if (!rank) return STILL_OK;
   STILL_TRY(multiply(p, STILL_ACT_LOW, &lora->a, rank, in, columns, 0));
@@ -270,6 +278,7 @@ still_status still_forward_block(still_forward *forward, const still_token *ids,
   STILL_TRY(embed(p, ids));
   for (int i = 0; i < p->config->layers; i++) {
     const still_placed_layer *layer = &model->layers[i];
+    forward->layers_done = i;
     STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, n, p->width));
     STILL_TRY(project(p, layer, &forward->layers[i]));
     STILL_TRY(check_keys_and_values(p, i));
@@ -278,7 +287,7 @@ still_status still_forward_block(still_forward *forward, const still_token *ids,
     STILL_TRY(feed_forward(p, layer));
     STILL_TRY(p->ops->checkpoint(p->backend));
     STILL_TRY(check_output(p, i));
-    STILL_TRY(forward->between(forward->user, i, n));
+    STILL_TRY(forward->between(forward->user, i + 1, n));
   }
   return p->ops->finish(p->backend);
 }

@@ -49,9 +49,10 @@ typedef struct still_forward {
   still_taps taps;                 /* (H, block) each where somebody wants them, else NULL */
   /* Called after each layer's attention while there are taps. */
   still_status (*record)(void *user, int layer, size_t n, int64_t first);
-  /* Called between layers: stops the forward where it is not 0. */
-  still_status (*between)(void *user, int layer, size_t n);
+  /* Called between the operations (on a GPU the layers): stops the forward where it is not 0. layers: done so far. */
+  still_status (*between)(void *user, int layers, size_t n);
   void *user;
+  int layers_done;
 } still_forward;
 
 /* Floats of each activation; of what a session's layers do not need: 0. */

@@ -2,6 +2,7 @@
  * Opening a model: files, adapter, tokenizer, and every weight to its place. */
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 #include "model/model_state.h"
 #include "tokenizer/tokenizer.h"
@@ -14,24 +15,20 @@
 
 typedef struct placement {
   still_model *model;
-  const still_model_options *options;
-  uint64_t done;
-  bool told; /* that something stays on the CPU */
+  uint64_t done; /* bytes */
+  bool told;     /* that something stays on the CPU */
 } placement;
 
 static still_status report(placement *placing, uint64_t bytes) {
-  const still_model_options *options = placing->options;
   placing->done += bytes;
-  if (!options->progress ||
-      !options->progress(options->progress_user, placing->done, placing->model->weights->bytes))
-    return STILL_OK;
-  return still_fail(STILL_ERROR_CANCELLED, "loading was stopped");
+  return still_progress_add(bytes);
 }
 
 /* A tensor without data is a part that the model does not have. */
 static still_status place(placement *placing, still_placed *placed, const still_tensor *tensor) {
   still_model *model = placing->model;
   if (!tensor->data) return STILL_OK;
+  STILL_TRY(still_progress_add(0));
   still_status status = model->device->ops->weight_create(model->device, tensor, &placed->weight);
   if (status == STILL_ERROR_UNSUPPORTED && model->host != model->device &&
       tensor->dimensions == 2) {
@@ -102,10 +99,10 @@ static still_status place_layer(placement *placing, int index) {
   return report(placing, bytes);
 }
 
-static still_status place_all(still_model *model, const still_model_options *options) {
+static still_status place_all(still_model *model) {
   const still_model_weights *weights = model->weights;
   const still_model_config *config = &weights->config;
-  placement placing = {.model = model, .options = options};
+  placement placing = {.model = model};
   STILL_TRY(STILL_ALLOC(&model->layers, (size_t)config->layers, "placed layers"));
   STILL_TRY(report(&placing, 0));
   STILL_TRY(place(&placing, &model->embedding, &weights->embedding));
@@ -176,12 +173,14 @@ static still_status open_backends(still_model *model, const still_model_options 
   return STILL_OK;
 }
 
-static still_status fill(still_model *model, const char *path, const still_model_options *options) {
+static still_status fill(still_model *model, const char *path, const still_model_options *options,
+                         still_progress *progress) {
   STILL_TRY(still_model_weights_open(&model->weights, path, options->use_mmap != 0));
   STILL_TRY(open_adapter(model, options->adapter));
   STILL_TRY(open_tokenizer(model, path));
   STILL_TRY(open_backends(model, options));
-  STILL_TRY(place_all(model, options));
+  progress->total = progress->done + model->weights->bytes;
+  STILL_TRY(place_all(model));
   if (model->weights->config.sliding_window)
     still_log(
         STILL_LOG_INFO,
@@ -202,7 +201,10 @@ still_status still_model_open(still_model **out, const char *path,
   STILL_TRY(STILL_ALLOC(&model, 1, "a model"));
   pthread_mutex_init(&model->device_use, NULL);
   model->threads = still_resolve_threads(options->threads);
-  const still_status status = fill(model, path, options);
+  still_progress progress = {options->progress, options->progress_user, "loading", 0, 0, NULL};
+  still_progress_begin(&progress);
+  const still_status status = fill(model, path, options, &progress);
+  still_progress_end(&progress);
   if (status)
     still_model_destroy(model);
   else

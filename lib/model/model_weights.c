@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/random.h"
 #include "formats/json.h"
 
@@ -103,6 +104,7 @@ static still_status reorder(still_model_weights *weights, still_tensor *tensor, 
   if (!tensor->data) return STILL_OK;
   const still_model_config *config = &weights->config;
   void *copy;
+  STILL_TRY(still_progress_add(0));
   STILL_TRY(still_alloc(&copy, tensor->bytes, 1, tensor->name));
   still_rows_from_gguf(copy, tensor->data, (size_t)heads, (size_t)config->head_dim,
                        tensor->bytes / tensor->shape[0]);
@@ -180,6 +182,7 @@ static uint64_t hash_tensor(uint64_t hash, const still_tensor *tensor) {
 static still_status take(still_model_weights *weights, const part *what, int layer,
                          const char *suffix) {
   char name[128];
+  STILL_TRY(still_progress_add(0)); /* the hash waits for the disk */
   part_name(name, weights, what, layer, suffix);
   const uint64_t shape[2] = {size_value(&weights->config, what->out),
                              size_value(&weights->config, what->in)};

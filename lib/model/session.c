@@ -19,18 +19,36 @@ void still_session_unlock(const still_session *session) {
 /* ---- making ------------------------------------------------------------------------------------- */
 
 still_status still_session_reserve_tokens(still_session *session, int64_t tokens) {
-  const size_t capacity = still_token_capacity(session->options.context, tokens);
+  const size_t capacity = still_token_capacity(&session->options, tokens);
   if (capacity <= session->capacity) return STILL_OK;
   STILL_TRY(STILL_REALLOC(&session->tokens, capacity, "the list of tokens"));
   session->capacity = capacity;
   return STILL_OK;
 }
 
-/* Between layers: the caller may want to know, or to stop. */
-static still_status between_layers(void *user, int layer, size_t n) {
+void still_session_remember(still_session *session, const still_token *ids, size_t count) {
+  const size_t most = session->options.history ? session->capacity / 2 : SIZE_MAX;
+  size_t held = (size_t)(session->count - session->first);
+  session->count += (int64_t)count;
+  if (count > most) {
+    ids += count - most;
+    count = most;
+    held = 0;
+  }
+  if (held + count > session->capacity) { /* half of the list is enough */
+    const size_t stays = most - count;
+    memmove(session->tokens, session->tokens + held - stays, stays * sizeof *ids);
+    held = stays;
+  }
+  if (count) memcpy(session->tokens + held, ids, count * sizeof *ids);
+  session->first = session->count - (int64_t)(held + count);
+}
+
+/* Between operations: the caller may want to know, or to stop. */
+static still_status between(void *user, int layers, size_t n) {
   still_session *session = user;
-  if (!session->may_stop) return STILL_OK;
-  const uint64_t part = n * (uint64_t)(layer + 1) / (uint64_t)session->layer_count;
+  const uint64_t part =
+      session->unsettled ? 0 : n * (uint64_t)layers / (uint64_t)session->layer_count;
   if (atomic_load(&session->cancelled))
     return still_fail(STILL_ERROR_CANCELLED, "the evaluation was cancelled");
   if (session->progress &&
@@ -75,7 +93,7 @@ static still_status fill(still_session *session, const still_session_options *op
                         .layers = session->layers,
                         .block = (size_t)session->options.block,
                         .record = still_session_tell,
-                        .between = between_layers,
+                        .between = between,
                         .user = session};
     status = still_forward_open(&session->forward);
   }
@@ -188,33 +206,17 @@ static still_status run_blocks(still_session *session, const still_token *ids, s
   return STILL_OK;
 }
 
-static void empty(still_session *session) {
+void still_session_empty(still_session *session) {
   for (int i = 0; i < session->layer_count; i++) {
     still_backend *backend = still_session_layer_backend(session, i);
     backend->ops->attention_reset(backend, session->layers[i].cache);
   }
-  session->count = 0;
+  session->count = session->first = 0;
   session->has_logits = false;
+  session->unsettled = false;
   session->checkpoint_count = 0;
   still_scores_truncate(session);
   still_journal_forget(session);
-}
-
-/* After a failure: the caches as they were, and the first failure's sentence. Should even that fail (a lost device),
- * the session is empty. */
-static still_status go_back(still_session *session, still_status failure, int64_t recorded) {
-  char sentence[1024];
-  snprintf(sentence, sizeof sentence, "%s", still_last_error());
-  const still_taps taps = session->forward.taps;
-  session->scores->tokens = recorded;
-  session->forward.taps = (still_taps){0};
-  if (still_journal_recover(session)) {
-    still_log(STILL_LOG_ERROR, "the session could not be brought back and is empty now: %s",
-              still_last_error());
-    empty(session);
-  }
-  session->forward.taps = taps;
-  return still_fail(failure, "%s", sentence);
 }
 
 /* The caches, tokens and logits move on together, or not at all. */
@@ -224,13 +226,13 @@ static still_status evaluate(still_session *session, const still_token *ids, siz
   STILL_TRY(still_session_reserve_tokens(session, session->count + (int64_t)count));
   STILL_TRY(still_journal_begin(session, count));
   const int64_t recorded = session->scores->tokens;
-  session->total = count;
-  session->may_stop = still_journal_may_stop(session, count);
   const still_status status = run_blocks(session, ids, count, wish);
-  session->may_stop = false;
-  if (status) return go_back(session, status, recorded);
-  memcpy(session->tokens + session->count, ids, count * sizeof *ids);
-  session->count += (int64_t)count;
+  if (status) {
+    session->scores->tokens = recorded;
+    session->unsettled = true;
+    return status;
+  }
+  still_session_remember(session, ids, count);
   float *old_logits = session->logits;
   session->logits = session->next_logits;
   session->next_logits = old_logits;
@@ -240,11 +242,30 @@ static still_status evaluate(still_session *session, const still_token *ids, siz
   return STILL_OK;
 }
 
+static int is_cancelled(void *user) {
+  still_session *session = user;
+  return atomic_load_explicit(&session->cancelled, memory_order_relaxed);
+}
+
+/* The backends ask within their operations; a shared one must not ask a session that is gone. */
+static void may_stop(still_session *session, bool on) {
+  still_backend *const backends[] = {session->forward.backend, session->forward.host};
+  for (int i = 0; i < 2; i++) {
+    backends[i]->stop = on ? is_cancelled : NULL;
+    backends[i]->stop_user = session;
+  }
+}
+
 static still_status evaluate_locked(still_session *session, const still_token *ids, size_t count,
                                     const logits_wish *wish) {
   atomic_store(&session->cancelled, 0);
+  session->done = 0;
+  session->total = count;
   still_session_lock(session);
-  const still_status status = evaluate(session, ids, count, wish);
+  may_stop(session, true);
+  still_status status = still_session_settle(session);
+  if (!status) status = evaluate(session, ids, count, wish);
+  may_stop(session, false);
   still_session_unlock(session);
   session->progress = NULL;
   return status;
@@ -275,7 +296,7 @@ void still_session_cancel(still_session *session) {
 
 void still_session_reset(still_session *session) {
   still_session_lock(session);
-  empty(session);
+  still_session_empty(session);
   still_session_unlock(session);
 }
 
@@ -289,6 +310,10 @@ int64_t still_session_position(const still_session *session) {
   return session->count;
 }
 
+int64_t still_session_first_token(const still_session *session) {
+  return session->first;
+}
+
 const still_token *still_session_tokens(const still_session *session) {
   return session->tokens;
 }
@@ -296,6 +321,7 @@ const still_token *still_session_tokens(const still_session *session) {
 size_t still_session_kept(const still_session *session, int layer, int head, int64_t *positions,
                           size_t capacity) {
   if (layer < 0 || layer >= session->layer_count) return 0;
+  (void)still_session_settle_to_read(session);
   still_backend *backend = still_session_layer_backend(session, layer);
   const still_attention_cache *cache =
       backend->ops->attention_host(backend, session->layers[layer].cache);

@@ -9,7 +9,8 @@
 
 /* The way back after a failure: copies of the part of the caches that later tokens overwrite. A large evaluation
  * begins with new copies; single tokens are not worth that, so up to STILL_JOURNAL_ENTRIES of them share one,
- * and what they evaluated since is evaluated again, cut as it was then: the same bits. */
+ * and what they evaluated since is evaluated again, cut as it was then: the same bits. That can take longer than what
+ * failed did, so it is not done before the caches are needed again (still_session_settle). */
 enum { STILL_JOURNAL_ENTRIES = 64 };
 typedef struct still_journal {
   bool valid;
@@ -48,8 +49,8 @@ struct still_session {
   bool owns_backend;
   still_forward forward;
 
-  still_token *tokens;
-  int64_t count;
+  still_token *tokens; /* of the positions first .. count-1 */
+  int64_t count, first;
   size_t capacity;             /* of tokens */
   int64_t limit;               /* tokens that fit; 0 = no limit */
   float *logits, *next_logits; /* (vocabulary): swapped when an evaluation has succeeded */
@@ -64,12 +65,12 @@ struct still_session {
   still_probing probing;
 
   atomic_int cancelled;
-  bool warned; /* beyond the trained context */
+  bool warned;    /* beyond the trained context */
+  bool unsettled; /* an evaluation failed, and the caches still hold part of it */
   /* Of the evaluation that runs now. */
   still_progress_callback *progress;
   void *progress_user;
   uint64_t done, total;
-  bool may_stop;
 };
 
 /* The backend for this session alone until unlock. */
@@ -87,11 +88,20 @@ bool still_layer_grows(const still_session_layer *layer);
 /* Kinds of single layers, "0-3,7:full;4:swa", written over kinds. ARGUMENT names what is wrong. */
 still_status still_parse_layer_kinds(const char *text, still_attention_kind *kinds, int layers);
 
-/* session_usage.c: tokens that the list has room for once it holds `tokens`. */
-size_t still_token_capacity(int context, int64_t tokens);
+/* Kinds of all layers, by the caller's options or the adapter. */
+still_status still_session_kinds(const still_model *model, const still_session_options *options,
+                                 still_attention_kind *kinds);
 
-/* session.c: room for a sequence of `tokens` tokens. */
+/* session_usage.c: tokens that the list has room for once the session holds `tokens`. */
+size_t still_token_capacity(const still_session_options *options, int64_t tokens);
+/* The fewest ids that a bounded list remembers: what the journal may evaluate again. */
+enum { STILL_LEAST_HISTORY = 1024 };
+
+/* session.c: no tokens, no checkpoints; memory is kept. */
+void still_session_empty(still_session *session);
+/* Room for the ids of a sequence of `tokens` tokens, and adding some behind those that are there. */
 still_status still_session_reserve_tokens(still_session *session, int64_t tokens);
+void still_session_remember(still_session *session, const still_token *ids, size_t count);
 
 /* session_file.c: load from memory (for fuzzing), and the checksum that the last 8 bytes must hold. */
 still_status still_session_load_bytes(still_session *session, const void *data, size_t bytes);
@@ -108,13 +118,15 @@ void still_session_close_caches(const still_model *model, still_backend *backend
 still_backend *still_session_layer_backend(const still_session *session, int layer);
 
 /* session_journal.c */
+/* To be called before the caches are read or changed, with the session locked: brings them back to where the tokens are
+ * after a failed evaluation. CANCELLED and MEMORY: the next call tries again. Anything else (a lost device): the session
+ * is empty now. */
+still_status still_session_settle(still_session *session);
+/* The same for calls other than evaluations, with the session not locked. */
+still_status still_session_settle_to_read(const still_session *session);
 /* Before `count` tokens are evaluated: sees to it that recover can go back to now. */
 still_status still_journal_begin(still_session *session, size_t count);
 void still_journal_succeeded(still_session *session, size_t count);
-/* Whether an evaluation of `count` tokens may be cut short: going back must not take longer than going on. */
-bool still_journal_may_stop(const still_session *session, size_t count);
-/* Back to where begin was called. */
-still_status still_journal_recover(still_session *session);
 void still_journal_forget(still_session *session);
 void still_journal_free(still_session *session);
 

@@ -62,6 +62,7 @@ static still_status list_checkpoint(still_session *session, still_checkpoint *ch
 
 still_status still_session_checkpoint(const still_session *session, still_checkpoint **out) {
   *out = NULL;
+  STILL_TRY(still_session_settle_to_read(session));
   still_checkpoint *checkpoint;
   STILL_TRY(STILL_ALLOC(&checkpoint, 1, "a checkpoint"));
   checkpoint->session = session;
@@ -111,8 +112,10 @@ still_status still_session_rollback(still_session *session, const still_checkpoi
   const still_status status = restore_layers(session, checkpoint);
   still_session_unlock(session);
   STILL_TRY(status);
+  session->unsettled = false;
   session->checkpoint_count = place + 1;
   session->count = checkpoint->count;
+  if (session->first > session->count) session->first = session->count;
   session->has_logits = checkpoint->logits != NULL;
   if (checkpoint->logits)
     memcpy(session->logits, checkpoint->logits, checkpoint->vocabulary * sizeof(float));

@@ -4,8 +4,8 @@
  *   magic, version, bytes of the whole file
  *   settings: 16 numbers, what both sides must agree on
  *   for each layer: its kind, the bytes of its cache
- *   tokens, 1 if there are logits
- *   token ids (i32), logits (f32), the layers' caches
+ *   tokens, of these not remembered, 1 if there are logits
+ *   ids (i32) of the remembered tokens, logits (f32), the layers' caches
  *   checksum of everything before it
  */
 #include "base/files.h"
@@ -17,7 +17,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { VERSION = 1, SETTINGS = 16, START = 3 + SETTINGS, WORD = 8 };
+enum { VERSION = 2, SETTINGS = 16, START = 3 + SETTINGS, COUNTS = 3, WORD = 8 };
 static const uint64_t magic = 0x4e53534553544c53; /* "SLTSESSN" on little-endian machines */
 
 /* ---- what both sides must agree on -------------------------------------------------------------- */
@@ -104,9 +104,13 @@ static uint64_t logits_bytes(const still_session *session) {
                              : 0;
 }
 
+static uint64_t remembered_bytes(const still_session *session) {
+  return (uint64_t)(session->count - session->first) * sizeof(still_token);
+}
+
 static uint64_t file_bytes(const still_session *session) {
-  uint64_t bytes = WORD * (START + 2 * (uint64_t)session->layer_count + 3);
-  bytes += padded((uint64_t)session->count * sizeof(still_token)) + padded(logits_bytes(session));
+  uint64_t bytes = WORD * (START + 2 * (uint64_t)session->layer_count + COUNTS + 1);
+  bytes += padded(remembered_bytes(session)) + padded(logits_bytes(session));
   for (int i = 0; i < session->layer_count; i++) bytes += padded(cache_bytes(session, i));
   return bytes;
 }
@@ -123,6 +127,7 @@ static still_status put_head(session_writer *writer, const still_session *sessio
     STILL_TRY(put_number(writer, cache_bytes(session, i)));
   }
   STILL_TRY(put_number(writer, (uint64_t)session->count));
+  STILL_TRY(put_number(writer, (uint64_t)session->first));
   return put_number(writer, session->has_logits);
 }
 
@@ -139,7 +144,7 @@ static still_status put_cache(session_writer *writer, const still_session *sessi
 
 static still_status put_all(session_writer *writer, const still_session *session) {
   STILL_TRY(put_head(writer, session));
-  STILL_TRY(put(writer, session->tokens, (size_t)session->count * sizeof(still_token)));
+  STILL_TRY(put(writer, session->tokens, (size_t)remembered_bytes(session)));
   STILL_TRY(put(writer, session->logits, (size_t)logits_bytes(session)));
   for (int i = 0; i < session->layer_count; i++) STILL_TRY(put_cache(writer, session, i));
   return put_number(writer, writer->sum);
@@ -147,6 +152,7 @@ static still_status put_all(session_writer *writer, const still_session *session
 
 still_status still_session_save(const still_session *session, const char *path) {
   session_writer writer = {0};
+  STILL_TRY(still_session_settle_to_read(session));
   STILL_TRY(still_output_open(&writer.output, path));
   still_session_lock(session);
   const still_status status = put_all(&writer, session);
@@ -204,7 +210,7 @@ static still_status check_settings(const still_session *session, const session_f
       return still_fail(STILL_ERROR_FORMAT,
                         "session file of another %s: %" PRIu64 " there, %" PRIu64 " here",
                         settings[i].name, number_at(file, (uint64_t)(3 + i)), settings[i].value);
-  if (file->bytes < WORD * (START + 2 * (uint64_t)session->layer_count + 3))
+  if (file->bytes < WORD * (START + 2 * (uint64_t)session->layer_count + COUNTS + 1))
     return damaged("it ends within the list of layers");
   for (int i = 0; i < session->layer_count; i++)
     if (number_at(file, (uint64_t)(START + 2 * i)) != kind_of(session, i))
@@ -215,7 +221,7 @@ static still_status check_settings(const still_session *session, const session_f
 
 /* What load will put into the session. */
 typedef struct session_content {
-  int64_t count;
+  int64_t count, first;
   bool has_logits;
   const char *tokens, *logits;
   still_session_layer *layers; /* with caches of their own */
@@ -225,16 +231,17 @@ static still_status read_tokens(const still_session *session, session_file *file
                                 session_content *content) {
   const int vocabulary = session->model->weights->config.vocabulary;
   const uint64_t word = START + 2 * (uint64_t)session->layer_count;
-  const uint64_t count = number_at(file, word);
-  file->at = WORD * (word + 2);
-  content->has_logits = number_at(file, word + 1) == 1;
-  if (count > file->bytes / sizeof(still_token) ||
-      (session->limit && count > (uint64_t)session->limit))
+  const uint64_t count = number_at(file, word), first = number_at(file, word + 1);
+  file->at = WORD * (word + COUNTS);
+  content->has_logits = number_at(file, word + 2) == 1;
+  if (count > INT64_MAX / 8 || (session->limit && count > (uint64_t)session->limit) ||
+      first > count || count - first > file->bytes / sizeof(still_token))
     return damaged("too many tokens");
   content->count = (int64_t)count;
-  content->tokens = part(file, count * sizeof(still_token));
+  content->first = (int64_t)first;
+  content->tokens = part(file, (count - first) * sizeof(still_token));
   if (!content->tokens) return damaged("it ends within the tokens");
-  for (uint64_t i = 0; i < count; i++) {
+  for (uint64_t i = 0; i < count - first; i++) {
     still_token id;
     memcpy(&id, content->tokens + i * sizeof id, sizeof id);
     if (id < 0 || id >= vocabulary) return damaged("a token outside the vocabulary");
@@ -273,19 +280,21 @@ static still_status open_layers(const still_session *session, session_content *c
 
 /* Nothing can fail here but the list's memory, before anything has changed. */
 static still_status commit(still_session *session, session_content *content) {
-  STILL_TRY(still_session_reserve_tokens(session, content->count));
+  const size_t remembered = (size_t)(content->count - content->first);
+  STILL_TRY(still_session_reserve_tokens(session, (int64_t)remembered));
   for (int i = 0; i < session->layer_count; i++) {
     still_layer_cache *old = session->layers[i].cache;
     session->layers[i].cache = content->layers[i].cache;
     content->layers[i].cache = old;
   }
-  memcpy(session->tokens, content->tokens, (size_t)content->count * sizeof(still_token));
+  session->count = session->first = content->first;
+  still_session_remember(session, (const still_token *)content->tokens, remembered);
   if (content->has_logits)
     memcpy(session->logits, content->logits,
            (size_t)session->model->weights->config.vocabulary * sizeof(float));
-  session->count = content->count;
   session->has_logits = content->has_logits;
   session->checkpoint_count = 0;
+  session->unsettled = false;
   still_journal_forget(session);
   still_scores_truncate(session);
   return STILL_OK;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * The way back after a failed evaluation. */
+#include "base/log.h"
 #include "base/memory.h"
 #include "model/session.h"
 
@@ -50,11 +51,7 @@ void still_journal_succeeded(still_session *session, size_t count) {
     journal->valid = false;
 }
 
-bool still_journal_may_stop(const still_session *session, size_t count) {
-  return !is_small(session, count);
-}
-
-still_status still_journal_recover(still_session *session) {
+static still_status recover(still_session *session) {
   still_journal *journal = &session->journal;
   for (int i = 0; i < session->layer_count; i++) {
     still_backend *backend = still_session_layer_backend(session, i);
@@ -63,11 +60,37 @@ still_status still_journal_recover(still_session *session) {
   }
   int64_t position = journal->position;
   for (int i = 0; i < journal->count; i++) {
-    STILL_TRY(still_forward_block(&session->forward, session->tokens + position,
+    STILL_TRY(still_forward_block(&session->forward, session->tokens + (position - session->first),
                                   journal->entries[i], position));
     position += (int64_t)journal->entries[i];
   }
   return STILL_OK;
+}
+
+still_status still_session_settle(still_session *session) {
+  if (!session->unsettled) return STILL_OK;
+  const still_taps taps = session->forward.taps;
+  session->forward.taps = (still_taps){0}; /* what was recorded stays */
+  const still_status status = recover(session);
+  session->forward.taps = taps;
+  if (status == STILL_ERROR_CANCELLED || status == STILL_ERROR_MEMORY) return status;
+  session->unsettled = false;
+  if (!status) return STILL_OK;
+  still_log(STILL_LOG_ERROR, "the session could not be brought back and is empty now: %s",
+            still_last_error());
+  still_session_empty(session);
+  return status;
+}
+
+/* That the caches lag behind is nothing that a const session shows. */
+still_status still_session_settle_to_read(const still_session *session) {
+  still_session *own = (still_session *)session;
+  if (!session->unsettled) return STILL_OK;
+  atomic_store(&own->cancelled, 0);
+  still_session_lock(session);
+  const still_status status = still_session_settle(own);
+  still_session_unlock(session);
+  return status;
 }
 
 void still_journal_forget(still_session *session) {

@@ -100,7 +100,7 @@ static bool uses_adapter(const still_model *model, const still_session_options *
   return options->adapter_kinds && model->adapter && model->adapter->has_attention;
 }
 
-static still_status choose_kinds(const still_model *model, const still_session_options *options,
+still_status still_session_kinds(const still_model *model, const still_session_options *options,
                                  still_attention_kind *kinds) {
   const int layers = model->weights->config.layers;
   const bool from_adapter =
@@ -189,6 +189,7 @@ static still_status make_plan(const still_model *model, const still_session_opti
 static still_status check_options(const still_session_options *options) {
   STILL_TRY(check_range("context", options->context, 0, INT32_MAX));
   STILL_TRY(check_range("block", options->block, 1, 65536));
+  STILL_TRY(check_range("history", options->history, 0, INT32_MAX));
   STILL_TRY(check_range("threads", options->threads, 0, 1024));
   if (!still_attention_kind_name(options->attention))
     return still_fail(STILL_ERROR_ARGUMENT, "attention: %d is no kind", (int)options->attention);
@@ -207,7 +208,7 @@ still_status still_session_resolve(const still_model *model, const still_session
   const int count = model->weights->config.layers;
   still_attention_kind *kinds;
   STILL_TRY(STILL_ALLOC(&kinds, (size_t)count, "kinds of layers"));
-  still_status status = choose_kinds(model, resolved, kinds);
+  still_status status = still_session_kinds(model, resolved, kinds);
   for (int i = 0; !status && i < count; i++)
     status = make_plan(model, resolved, kinds[i], i, &layers[i]);
   still_free(kinds);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * What a session costs, counted the same way before and after it is made. */
 #include "attention/attention_plan.h"
+#include "attention/attention_work.h"
 #include "base/memory.h"
 #include "model/session.h"
 
@@ -12,8 +13,11 @@ typedef struct layer_cost {
 
 enum { FIRST_TOKENS = 4096 };
 
-size_t still_token_capacity(int context, int64_t tokens) {
-  size_t capacity = context < FIRST_TOKENS ? (size_t)context : FIRST_TOKENS;
+size_t still_token_capacity(const still_session_options *options, int64_t tokens) {
+  if (options->history)
+    return 2 * (size_t)(options->history < STILL_LEAST_HISTORY ? STILL_LEAST_HISTORY
+                                                               : options->history);
+  size_t capacity = options->context < FIRST_TOKENS ? (size_t)options->context : FIRST_TOKENS;
   while (capacity < (size_t)tokens) capacity *= 2;
   return capacity;
 }
@@ -49,10 +53,11 @@ static still_session_usage begin_usage(const still_model *model,
       .work_bytes =
           still_forward_bytes(model, layers, block) + logits +
           still_backend_cpu_work_bytes(options->threads, block, (size_t)config->head_dim) +
-          still_token_capacity(options->context, tokens) * sizeof(still_token)};
+          still_token_capacity(options, tokens) * sizeof(still_token)};
 }
 
 void still_session_get_usage(const still_session *session, still_session_usage *usage) {
+  (void)still_session_settle_to_read(session);
   *usage = begin_usage(session->model, &session->options, session->layers, session->count);
   uint64_t largest = 0;
   for (int i = 0; i < session->layer_count; i++) {
@@ -69,22 +74,14 @@ void still_session_get_usage(const still_session *session, still_session_usage *
 
 /* ---- before there is a session ------------------------------------------------------------------ */
 
-/* Work space and snapshot are those of an empty cache, made for a moment; the rest follows from the plan. */
-static still_status predict(still_backend *backend, const still_attention_plan *plan,
-                            int64_t tokens, layer_cost *cost) {
-  still_layer_cache *cache;
-  STILL_TRY(backend->ops->attention_create(backend, plan, &cache));
-  still_attention_usage empty;
-  backend->ops->attention_usage(backend, cache, &empty);
-  cost->work_bytes = empty.work_bytes;
-  cost->snapshot_bytes = backend->ops->attention_snapshot_bytes(backend, cache);
-  backend->ops->attention_destroy(backend, cache);
+static layer_cost predict(const still_attention_plan *plan, int64_t tokens) {
   const still_census census = still_attention_census(plan, tokens);
-  cost->cache_bytes = still_attention_cache_bytes(plan, tokens);
-  cost->softmax_tokens = census.kept + census.near;
-  cost->linear_tokens = census.linear;
-  cost->forgotten_tokens = census.forgotten;
-  return STILL_OK;
+  return (layer_cost){.cache_bytes = still_attention_cache_bytes(plan, tokens),
+                      .work_bytes = still_forward_work_bytes(plan),
+                      .snapshot_bytes = still_attention_plan_snapshot_bytes(plan),
+                      .softmax_tokens = census.kept + census.near,
+                      .linear_tokens = census.linear,
+                      .forgotten_tokens = census.forgotten};
 }
 
 static bool is_like(const still_session_layer *a, const still_session_layer *b) {
@@ -93,18 +90,16 @@ static bool is_like(const still_session_layer *a, const still_session_layer *b) 
          a->uses_gate == b->uses_gate && a->learned == b->learned;
 }
 
-static still_status predict_all(const still_model *model, const still_session_options *options,
-                                const still_session_layer *layers, int64_t tokens,
-                                still_session_usage *usage) {
+static void predict_all(const still_model *model, const still_session_options *options,
+                        const still_session_layer *layers, int64_t tokens,
+                        still_session_usage *usage) {
   *usage = begin_usage(model, options, layers, tokens);
   uint64_t largest = 0;
   layer_cost cost = {0};
   for (int i = 0; i < model->weights->config.layers; i++) {
-    if (!i || !is_like(&layers[i], &layers[i - 1]))
-      STILL_TRY(predict(model->host, layers[i].plan, tokens, &cost));
+    if (!i || !is_like(&layers[i], &layers[i - 1])) cost = predict(layers[i].plan, tokens);
     add_layer(usage, &largest, &cost);
   }
-  return STILL_OK;
 }
 
 still_status still_session_estimate(const still_model *model, const still_session_options *options,
@@ -117,7 +112,7 @@ still_status still_session_estimate(const still_model *model, const still_sessio
   const int count = model->weights->config.layers;
   STILL_TRY(STILL_ALLOC(&layers, (size_t)count, "a session's layers"));
   still_status status = still_session_resolve(model, options, &resolved, layers);
-  if (!status) status = predict_all(model, &resolved, layers, tokens, usage);
+  if (!status) predict_all(model, &resolved, layers, tokens, usage);
   for (int i = 0; i < count; i++) still_attention_plan_destroy(layers[i].plan);
   still_free(layers);
   return status;

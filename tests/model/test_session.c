@@ -485,6 +485,62 @@ static void progress_rises_to_the_end(void **state) {
   close_run(&run);
 }
 
+/* ---- memory ------------------------------------------------------------------------------------- */
+
+/* What fits takes no more than it may, the next larger would, and a session takes just that. */
+static void check_fit(still_attention_kind kind, const char *layers, uint64_t bytes) {
+  still_session_options options = STILL_SESSION_OPTIONS_INIT;
+  options.attention = kind;
+  options.layer_kinds = layers;
+  options.chunk = 8;
+  options.context = 512;
+  options.threads = 1;
+  still_model *model;
+  check_ok(still_model_open(&model, small_gguf(), NULL));
+  check_ok(still_session_fit(model, &options, bytes));
+  still_session *session;
+  still_session_usage usage;
+  check_ok(still_session_create(&session, model, &options));
+  still_token ids[512];
+  random_ids(ids, 512, VOCABULARY, 1);
+  const size_t n = (size_t)(options.context < 512 ? options.context : 512);
+  check_ok(still_session_evaluate(session, ids, n, NULL, NULL));
+  still_session_get_usage(session, &usage);
+  assert_true(usage.cache_bytes + usage.work_bytes <= bytes);
+  int *const value = layers || kind == STILL_ATTENTION_STILL ? &options.budget
+                     : kind == STILL_ATTENTION_SWA           ? &options.window
+                                                             : &options.context;
+  const int enough = kind == STILL_ATTENTION_STILL ? 512 + 8
+                     : kind == STILL_ATTENTION_SWA ? 1 << 20
+                                                   : 512;
+  if (*value < enough) {
+    ++*value;
+    check_ok(still_session_estimate(model, &options, options.context, &usage));
+    assert_true(usage.cache_bytes + usage.work_bytes > bytes);
+  }
+  still_session_destroy(session);
+  still_model_destroy(model);
+}
+
+static void sessions_fit_into_bytes(void **state) {
+  (void)state;
+  for (uint64_t bytes = 1400000; bytes < 4000000; bytes += 377777) {
+    check_fit(STILL_ATTENTION_STILL, NULL, bytes);
+    check_fit(STILL_ATTENTION_STILL, "1:full", bytes);
+    check_fit(STILL_ATTENTION_SWA, NULL, bytes);
+    check_fit(STILL_ATTENTION_FULL, NULL, bytes);
+  }
+  model_run run = open_run(small_gguf(), NULL);
+  still_session_options options = STILL_SESSION_OPTIONS_INIT;
+  options.attention = STILL_ATTENTION_STILL;
+  check_fails(still_session_fit(run.model, &options, 1000), STILL_ERROR_ARGUMENT,
+              "1000 bytes are too few for a session");
+  assert_int_equal(options.budget, 512); /* unchanged */
+  options.layer_kinds = "9:full";
+  check_fails(still_session_fit(run.model, &options, 1 << 24), STILL_ERROR_ARGUMENT, "layer_kinds");
+  close_run(&run);
+}
+
 /* ---- kinds of single layers --------------------------------------------------------------------- */
 
 static void layer_kinds_are_read(void **state) {
@@ -596,6 +652,7 @@ int main(void) {
       cmocka_unit_test(failures_leave_the_session_as_it_was),
       cmocka_unit_test(checkpoints_survive_failures),
       cmocka_unit_test(progress_rises_to_the_end),
+      cmocka_unit_test(sessions_fit_into_bytes),
       cmocka_unit_test(layer_kinds_are_read),
       cmocka_unit_test(mixed_kinds),
       cmocka_unit_test(scores_are_recorded),

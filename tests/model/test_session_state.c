@@ -133,22 +133,23 @@ static void damaged_file_leaves_the_old_state(void **state) {
 /* Damage that a right checksum covers up must be found by what it means. */
 static void lies_with_a_right_checksum_are_found(void **state) {
   (void)state;
-  still_token ids[40 + NEXT];
+  still_token ids[41 + NEXT];
   random_ids(ids, CHECK_COUNT(ids), VOCABULARY, 3);
   const still_session_options options = kind_options(STILL_ATTENTION_STILL);
   model_run run = open_run(small_gguf(), &options), control = open_run(small_gguf(), &options);
-  feed(run.session, ids, 40);
-  feed(control.session, ids, 40);
+  feed(run.session, ids, 41);
+  feed(control.session, ids, 41);
   check_ok(still_session_save(run.session, check_path("whole")));
   size_t bytes;
   char *data = check_read(check_path("whole"), &bytes);
-  const size_t head = 3 + 16 + 2 * 2; /* the words before the count of tokens */
+  const size_t head =
+      3 + 16 + 2 * 2; /* the words before the counts of tokens and of forgotten ids */
   static const uint64_t values[] = {0, 1, 7, 39, 41, 1u << 20, UINT64_MAX / 8, UINT64_MAX};
-  for (size_t word = 3; word < head + 2; word++)
+  for (size_t word = 3; word < head + 3; word++)
     for (size_t i = 0; i < CHECK_COUNT(values); i++) {
       uint64_t old;
       memcpy(&old, data + word * 8, 8);
-      if (old == values[i] || word == head + 1) continue;
+      if (old == values[i] || word == head + 2) continue; /* whether there are logits */
       memcpy(data + word * 8, &values[i], 8);
       const uint64_t sum = still_session_checksum(0, data, bytes - 8);
       memcpy(data + bytes - 8, &sum, 8);
@@ -157,7 +158,7 @@ static void lies_with_a_right_checksum_are_found(void **state) {
       memcpy(data + word * 8, &old, 8);
     }
   free(data);
-  check_same_future(run.session, control.session, ids + 40);
+  check_same_future(run.session, control.session, ids + 41);
   close_run(&run);
   close_run(&control);
 }
@@ -200,6 +201,67 @@ static void unwritable_place_is_an_error(void **state) {
   model_run run = open_run(small_gguf(), NULL);
   check_fails(still_session_save(run.session, "/nonexistent folder/session"), STILL_ERROR_FILE,
               "folder");
+  close_run(&run);
+}
+
+/* ---- tokens that are remembered ----------------------------------------------------------------- */
+
+/* However the tokens come, the last 1024 at least are there, in memory that does not grow. */
+static void bounded_history(void **state) {
+  (void)state;
+  enum { N = 6000 };
+  static still_token ids[N];
+  random_ids(ids, N, VOCABULARY, 3);
+  still_session_options options = kind_options(STILL_ATTENTION_STILL);
+  options.history = 1;
+  model_run run = open_run(small_gguf(), &options);
+  static const size_t pieces[] = {1, 900, 15, 3000, 1023, 40, 1, 1000, 16};
+  int64_t at = 0;
+  uint64_t bytes = 0;
+  still_checkpoint *checkpoint = NULL;
+  for (size_t i = 0; i < CHECK_COUNT(pieces); at += (int64_t)pieces[i++]) {
+    feed(run.session, ids + at, pieces[i]);
+    const int64_t first = still_session_first_token(run.session), end = at + (int64_t)pieces[i];
+    assert_int_equal(still_session_position(run.session), end);
+    assert_true(first <= (end > 1024 ? end - 1024 : 0));
+    assert_true(end - first <= 2048);
+    assert_memory_equal(still_session_tokens(run.session), ids + first,
+                        (size_t)(end - first) * sizeof *ids);
+    still_session_usage usage;
+    still_session_get_usage(run.session, &usage);
+    if (bytes) assert_int_equal(usage.cache_bytes + usage.work_bytes, bytes);
+    bytes = usage.cache_bytes + usage.work_bytes;
+    if (i == 1) check_ok(still_session_checkpoint(run.session, &checkpoint));
+  }
+  /* A file holds what is remembered; what goes on is the same. */
+  check_ok(still_session_save(run.session, check_path("history")));
+  still_session *loaded;
+  check_ok(still_session_create(&loaded, run.model, &options));
+  check_ok(still_session_load(loaded, check_path("history")));
+  const int64_t kept = still_session_first_token(loaded);
+  assert_true(kept <= at - 1024);
+  assert_memory_equal(still_session_tokens(loaded), ids + kept, (size_t)(at - kept) * sizeof *ids);
+  check_same_future(run.session, loaded, ids);
+  still_session_destroy(loaded);
+  options.history = 0; /* into a session that remembers all from then on */
+  check_ok(still_session_create(&loaded, run.model, &options));
+  check_ok(still_session_load(loaded, check_path("history")));
+  feed(loaded, ids, 3000);
+  const int64_t first = still_session_first_token(loaded);
+  assert_true(first > 0);
+  assert_memory_equal(still_session_tokens(loaded), ids + first,
+                      (size_t)(at - first) * sizeof *ids);
+  assert_memory_equal(still_session_tokens(loaded) + (at - first), ids, 3000 * sizeof *ids);
+  still_session_destroy(loaded);
+  /* Back to where nothing is remembered any more. */
+  check_ok(still_session_rollback(run.session, checkpoint));
+  assert_int_equal(still_session_position(run.session), 901);
+  assert_true(still_session_first_token(run.session) <= 901);
+  feed(run.session, ids + 901, 50);
+  assert_memory_equal(still_session_tokens(run.session) +
+                          (901 - still_session_first_token(run.session)),
+                      ids + 901, 50 * sizeof *ids);
+  still_checkpoint_destroy(checkpoint);
   close_run(&run);
 }
 
@@ -290,6 +352,7 @@ int main(void) {
       cmocka_unit_test(lies_with_a_right_checksum_are_found),
       cmocka_unit_test(file_of_other_options_says_which),
       cmocka_unit_test(unwritable_place_is_an_error),
+      cmocka_unit_test(bounded_history),
       cmocka_unit_test(rollback_goes_back_bit_for_bit),
       cmocka_unit_test(checkpoint_costs_the_same_at_any_length),
       cmocka_unit_test(checkpoints_that_were_passed_are_refused),

@@ -33,7 +33,6 @@ static still_status forward(still_backend *backend, still_layer_cache *layer, st
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
                             const still_buffer *k_raw, size_t n, const still_taps *taps) {
-  (void)backend;
   const still_attention_options *options = still_attention_plan_options(layer->plan);
   const size_t heads = (size_t)options->heads, kv_heads = (size_t)options->kv_heads;
   const size_t dim = (size_t)options->head_dim;
@@ -47,6 +46,8 @@ static still_status forward(still_backend *backend, still_layer_cache *layer, st
   inputs.scores = taps->scores;
   inputs.linear_mass = taps->linear_mass;
   inputs.linear_output = taps->linear_output;
+  inputs.stop = backend->stop;
+  inputs.stop_user = backend->stop_user;
   return still_attention_forward(layer->plan, layer->cache, n, &inputs, out->data, dim,
                                  heads * dim);
 }

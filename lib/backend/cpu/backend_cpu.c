@@ -138,7 +138,8 @@ still_status still_backend_cpu_create(still_backend **out, int threads) {
   pthread_once(&once, complete_operations);
   still_backend_cpu *cpu;
   STILL_TRY(STILL_ALLOC(&cpu, 1, "the CPU backend"));
-  cpu->base = (still_backend){&operations, "cpu", still_resolve_threads(threads)};
+  cpu->base =
+      (still_backend){.ops = &operations, .name = "cpu", .threads = still_resolve_threads(threads)};
   const still_status status = STILL_ALLOC(
       &cpu->work, (size_t)cpu->base.threads * still_cpu_matmul_work(), "panels of weights");
   if (status) {

@@ -101,7 +101,8 @@ static void multiply_few(const still_backend_cpu *cpu, const matrix_product *pro
   const int team = team_size(cpu, product);
   STILL_OMP(parallel for schedule(static) num_threads(team))
   for (size_t first = 0; first < product->weight->rows; first += VECTOR_ROWS)
-    vector_piece(product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
+    if (!still_backend_stops(&cpu->base))
+      vector_piece(product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
   (void)team;
 }
 
@@ -125,7 +126,8 @@ static const float *float_rows(const still_weight *weight, size_t first, size_t 
 }
 
 /* One piece of W, PANEL_ROWS rows from `first` on, with all rows of activations. */
-static void panel_piece(const matrix_product *product, size_t first, float *work) {
+static void panel_piece(const still_backend_cpu *cpu, const matrix_product *product, size_t first,
+                        float *work) {
   const still_kernels *kernels = still_kernels_get();
   const still_weight *weight = product->weight;
   const size_t columns = weight->columns, count = still_smaller(PANEL_ROWS, weight->rows - first);
@@ -138,7 +140,7 @@ static void panel_piece(const matrix_product *product, size_t first, float *work
       const float *from = float_rows(weight, first + r, rows, p, depth, work, &stride);
       kernels->pack_keys(panel + r * depth, 0, from, stride, rows, depth);
     }
-    for (size_t i = 0; i < product->n; i += IN_ROWS)
+    for (size_t i = 0; i < product->n && !still_backend_stops(&cpu->base); i += IN_ROWS)
       for (size_t r = 0; r < count; r += TILE)
         kernels->matmul(product->out + i * weight->rows + first + r, weight->rows,
                         product->in + i * columns + p, columns, 1, panel + r * depth, TILE,
@@ -151,7 +153,7 @@ static void multiply_many(const still_backend_cpu *cpu, const matrix_product *pr
   const int team = team_size(cpu, product);
   STILL_OMP(parallel for schedule(static) num_threads(team))
   for (size_t first = 0; first < product->weight->rows; first += PANEL_ROWS)
-    panel_piece(product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
+    panel_piece(cpu, product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
   (void)team;
 }
 
@@ -162,5 +164,7 @@ still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const s
     multiply_few(still_cpu(backend), &product);
   else
     multiply_many(still_cpu(backend), &product);
+  if (still_backend_stops(backend))
+    return still_fail(STILL_ERROR_CANCELLED, "a matrix product was stopped");
   return STILL_OK;
 }

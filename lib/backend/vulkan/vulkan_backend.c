@@ -110,7 +110,8 @@ still_status still_backend_vulkan_create(still_backend **out, const char *device
     still_free(b);
     return status;
   }
-  b->base = (still_backend){&operations, b->vulkan->name, still_resolve_threads(threads)};
+  b->base = (still_backend){
+      .ops = &operations, .name = b->vulkan->name, .threads = still_resolve_threads(threads)};
   *out = &b->base;
   return STILL_OK;
 }
