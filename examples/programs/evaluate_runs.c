@@ -129,7 +129,9 @@ static int parse_run(evaluate_runs *runs, still_evaluation_run *run, char *text)
   if (kind == STILL_ATTENTION_FULL && !plain && !adapter && !common_adapter)
     return complain(run->name, "no adapter is given", "give --adapter FILE or adapter@FILE");
   run->model = model_with(runs, adapter ? adapter : plain ? NULL : common_adapter);
-  return run->model ? PROGRAM_DONE : PROGRAM_FAILED;
+  if (!run->model) return PROGRAM_FAILED;
+  const int sized = run->session.own & (STILL_OWN_BUDGET | STILL_OWN_WINDOW);
+  return sized ? PROGRAM_DONE : program_fit_session(run->model, &run->session);
 }
 
 static int add_run(evaluate_runs *runs, const char *text, size_t length) {

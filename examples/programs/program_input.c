@@ -2,6 +2,7 @@
  * A text of any length, read in pieces that a tokenizer may see one by one. */
 #include "program_input.h"
 #include "program_arguments.h"
+#include "program_terminal.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -55,6 +56,11 @@ static int fill(program_input *input) {
     size_t room = input->capacity - input->held;
     size_t got = fread(input->buffer + input->held, 1, room, input->file);
     input->held += got;
+    if (got < room && ferror(input->file) && errno == EINTR && !program_interrupted()) {
+      clearerr(input->file);
+      continue;
+    }
+    if (got < room && program_interrupted()) return PROGRAM_FAILED;
     if (got < room && ferror(input->file)) {
       program_complain("-f %s: %s", input->path, strerror(errno));
       return PROGRAM_FAILED;

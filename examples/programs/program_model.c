@@ -44,7 +44,8 @@ program_model_choice program_choice = {.block = 512,
                                        .metric = -1,
                                        .routing = -1,
                                        .window = -1,
-                                       .sinks = -1};
+                                       .sinks = -1,
+                                       .memory_budget = -1};
 
 const program_flag program_model_flags[] = {
     FLAG_HEADING("model"),
@@ -67,6 +68,10 @@ const program_flag program_model_flags[] = {
                 &program_choice.attention, attention_word),
     FLAG_RANGE(INTEGER, "--budget", "N", "still: tokens attended to exactly (m), default 512",
                &program_choice.budget, 1, INT_MAX, NULL, NULL),
+    FLAG_RANGE(INTEGER, "--memory-budget", "MIB",
+               "the largest --budget, --window or -c whose session (cache and work space, without "
+               "weights) takes at most this",
+               &program_choice.memory_budget, 1, 1 << 24, NULL, NULL),
     FLAG_RANGE(INTEGER, "--chunk", "N", "still: tokens of a chunk (C), default 64",
                &program_choice.chunk, 1, 65536, NULL, NULL),
     FLAG_CHOICE("--schedule", "HOW", "still: what sets the tokens kept of a chunk, default budget",
@@ -123,7 +128,47 @@ int program_model_check(void) {
     program_complain("--keep %d: allowed are 0 .. %d (--chunk)", choice->keep, chunk);
     return PROGRAM_USAGE;
   }
+  if (choice->memory_budget >= 0 && choice->budget >= 0) {
+    program_complain("--memory-budget and --budget contradict each other");
+    return PROGRAM_USAGE;
+  }
   limit_threads();
+  return PROGRAM_DONE;
+}
+
+/* Whether a layer may be of this kind, by the flags. What an adapter says is not known yet. */
+static int may_be(still_attention_kind kind) {
+  const program_model_choice *choice = &program_choice;
+  const int given = choice->attention < 0 ? STILL_ATTENTION_FULL : choice->attention;
+  if (given == (int)kind || (choice->adapter && choice->attention < 0)) return 1;
+  return choice->layers && strstr(choice->layers, still_attention_kind_name(kind));
+}
+
+/* A flag that nothing would look at is a mistake: --budget without --attn still, for instance. */
+int program_check_kinds(void) {
+  const program_model_choice *c = &program_choice;
+  const int still = may_be(STILL_ATTENTION_STILL), swa = may_be(STILL_ATTENTION_SWA);
+  const int window = swa || may_be(STILL_ATTENTION_LOLCATS) || may_be(STILL_ATTENTION_LIGER_GLA);
+  const struct {
+    const char *flag;
+    int given, used;
+    const char *kinds;
+  } flags[] = {{"--budget", c->budget, still, "still"},
+               {"--chunk", c->chunk, still, "still"},
+               {"--keep", c->keep, still, "still"},
+               {"--keep-ratio", c->keep_ratio >= 0 ? 0 : -1, still, "still"},
+               {"--schedule", c->schedule, still, "still"}, /* --keep sets it, too */
+               {"--metric", c->metric, still, "still"},
+               {"--routing", c->routing, still, "still"},
+               {"--window", c->window, window, "swa, lolcats and liger-gla"},
+               {"--sinks", c->sinks, swa, "swa"}};
+  for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
+    if (flags[i].given < 0 || flags[i].used) continue;
+    program_complain(
+        "%s belongs to --attn %s, not to %s", flags[i].flag, flags[i].kinds,
+        still_attention_kind_name((still_attention_kind)(c->attention < 0 ? 0 : c->attention)));
+    return PROGRAM_USAGE;
+  }
   return PROGRAM_DONE;
 }
 
@@ -162,6 +207,11 @@ int program_failure(const char *doing) {
   program_progress_end();
   program_complain("%s%s%s", doing ? doing : "", doing ? ": " : "", still_last_error());
   return PROGRAM_FAILED;
+}
+
+int program_refusal(still_status status, const char *doing) {
+  program_failure(doing);
+  return status == STILL_ERROR_ARGUMENT ? PROGRAM_USAGE : PROGRAM_FAILED;
 }
 
 int program_model_open(still_model **model) {
@@ -209,6 +259,23 @@ still_session_options program_session_options(void) {
   options.block = choice->block;
   options.threads = choice->threads;
   return options;
+}
+
+int program_fit_session(const still_model *model, still_session_options *options) {
+  if (program_choice.memory_budget < 0) return PROGRAM_DONE;
+  const still_session_options before = *options;
+  still_status status =
+      still_session_fit(model, options, (uint64_t)program_choice.memory_budget << 20);
+  if (status) return program_refusal(status, "--memory-budget");
+  if (!program_quiet())
+    program_complain("--memory-budget %d: %s %d", program_choice.memory_budget,
+                     options->budget != before.budget   ? "--budget"
+                     : options->window != before.window ? "--window"
+                                                        : "-c",
+                     options->budget != before.budget   ? options->budget
+                     : options->window != before.window ? options->window
+                                                        : options->context);
+  return PROGRAM_DONE;
 }
 
 int program_list_devices(void) {

@@ -65,8 +65,16 @@ void program_progress_end(void) {
   if (progress_is_shown()) fputs("\r\033[K", stderr);
 }
 
+static still_session *volatile cancelled_session;
+
+void program_interrupts_cancel(still_session *session) {
+  cancelled_session = session;
+  if (session && interrupts) still_session_cancel(session);
+}
+
 static void interrupt(int signal_number) {
   (void)signal_number;
+  if (cancelled_session) still_session_cancel(cancelled_session);
   if (++interrupts > 1) _exit(PROGRAM_FAILED);
 }
 

@@ -3,7 +3,7 @@
 #ifndef PROGRAM_TERMINAL_H
 #define PROGRAM_TERMINAL_H
 
-#include <still/still.h>
+#include <still/model.h>
 
 /* verbosity: -1 quiet, 0 warnings, 1 choices made, 2 everything. Sends the library's log to stderr. */
 void program_terminal_begin(int verbosity);
@@ -29,6 +29,8 @@ void program_progress_end(void);
 /* Ctrl-C: the first one asks the running work to end, the next one ends the program. */
 void program_catch_interrupts(void);
 int program_interrupted(void);
+/* While a session is named here, Ctrl-C also cancels what it evaluates. NULL: none. */
+void program_interrupts_cancel(still_session *session);
 void program_forget_interrupts(void);
 
 /* An escape sequence where stderr shows colours (a terminal, no NO_COLOR), "" elsewhere. */

@@ -42,6 +42,9 @@ typedef struct run_state {
 /* Appends; PROGRAM_FAILED (said on stderr) when memory is out. */
 int run_append(run_text *text, const char *data, size_t bytes);
 
+/* What the flags make of this model's session. */
+int run_session_options(const run_state *run, still_session_options *options);
+
 /* Room for count ids in run->ids. */
 int run_reserve(run_state *run, size_t count);
 /* Encodes text into run->ids, *count ids; flags as in still_tokenize. */

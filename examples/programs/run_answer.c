@@ -47,30 +47,37 @@ int run_encode(run_state *run, const char *text, size_t bytes, unsigned flags, s
   }
 }
 
+/* A block of the session: what is lost where it is interrupted. */
+static still_status evaluate_block(run_state *run, const still_token *ids, size_t count,
+                                   program_progress *progress) {
+  double start = program_seconds();
+  program_interrupts_cancel(run->session);
+  still_status status =
+      still_session_evaluate(run->session, ids, count, program_progress_show, progress);
+  program_interrupts_cancel(NULL);
+  run->prompt_seconds += program_seconds() - start;
+  if (status) return status;
+  run->prompt_tokens += (int64_t)count;
+  progress->base += count;
+  for (size_t i = 0; i < count; i++) still_sampler_accept(run->sampler, ids[i]);
+  return STILL_OK;
+}
+
 int run_evaluate(run_state *run, size_t count) {
-  if (!count) return PROGRAM_DONE;
   static program_progress progress;
   if (!progress.label) progress = program_progress_begin("reading", "tokens", 1);
-  double start = program_seconds();
-  still_status status =
-      still_session_evaluate(run->session, run->ids, count, program_progress_show, &progress);
+  const size_t block = (size_t)program_choice.block;
+  still_status status = STILL_OK;
+  for (size_t done = 0; !status && done < count; done += block)
+    status = evaluate_block(run, run->ids + done, count - done < block ? count - done : block,
+                            &progress);
   program_progress_end();
-  run->prompt_seconds += program_seconds() - start;
-  if (status == STILL_ERROR_CANCELLED) {
-    program_complain("interrupted after %lld tokens of the text",
-                     (long long)still_session_position(run->session));
-    return PROGRAM_FAILED;
-  }
-  if (status) {
-    program_failure(NULL);
-    if (status == STILL_ERROR_LIMIT)
-      program_complain("-c N plans for more; --attn still reads on in the memory it has");
-    return PROGRAM_FAILED;
-  }
-  run->prompt_tokens += (int64_t)count;
-  progress.base += count;
-  for (size_t i = 0; i < count; i++) still_sampler_accept(run->sampler, run->ids[i]);
-  return PROGRAM_DONE;
+  if (status == STILL_ERROR_CANCELLED) return PROGRAM_FAILED; /* said at the end */
+  if (!status) return PROGRAM_DONE;
+  program_failure(NULL);
+  if (status == STILL_ERROR_LIMIT)
+    program_complain("-c N plans for more; --attn still reads on in the memory it has");
+  return PROGRAM_FAILED;
 }
 
 /* Bytes at the end of the answer that may be the beginning of the stop text. */

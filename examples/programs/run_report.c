@@ -111,11 +111,14 @@ void run_json(const run_state *run) {
 }
 
 int run_dry(const run_state *run, int64_t tokens) {
-  still_session_options options = program_session_options();
+  still_session_options options;
   still_session_usage usage;
-  if (still_session_estimate(run->model, &options, 1, &usage)) return program_failure(NULL);
+  const int code = run_session_options(run, &options);
+  if (code) return code;
+  still_status status = still_session_estimate(run->model, &options, 1, &usage);
   if (!tokens) tokens = usage.context;
-  if (still_session_estimate(run->model, &options, tokens, &usage)) return program_failure(NULL);
+  if (!status) status = still_session_estimate(run->model, &options, tokens, &usage);
+  if (status) return program_refusal(status, NULL);
   uint64_t total = usage.cache_bytes + usage.work_bytes + usage.weight_bytes;
   uint64_t available = program_available_memory();
   int fits = !available || total <= available;

@@ -79,12 +79,12 @@ static void print_info(const still_model_info *info, const still_tokenizer *toke
 static int print_memory(const still_model *model) {
   static const int lengths[] = {1024, 4096, 16384, 65536, 262144};
   int code = PROGRAM_DONE;
-  if (program_choice.attention < 0) program_choice.attention = STILL_ATTENTION_STILL;
   const char *name = still_attention_kind_name((still_attention_kind)program_choice.attention);
   printf("\n%12s %14s %14s\n", "tokens", "full cache", name);
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths && !code; i++) {
     still_session_usage full, chosen;
     still_session_options options = program_session_options();
+    if (program_fit_session(model, &options)) return PROGRAM_USAGE;
     still_session_options plain = STILL_SESSION_OPTIONS_INIT;
     plain.context = lengths[i];
     plain.cache_type = options.cache_type;
@@ -102,7 +102,9 @@ static int print_memory(const still_model *model) {
 static int start(int argc, char **argv) {
   program_begin("still-info");
   int code = program_parse(flags, argc, argv);
+  if (program_choice.attention < 0) program_choice.attention = STILL_ATTENTION_STILL;
   if (!code) code = program_model_check();
+  if (!code) code = program_check_kinds();
   if (code) return code;
   if (help) {
     program_help(flags, "still-info says what a model is and what its contexts take in memory.",

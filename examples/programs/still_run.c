@@ -253,6 +253,12 @@ static int converse(prompt_sink *sink, int has_prompt, int interactive) {
 
 /* ---- the program ----------------------------------------------------------------------------------- */
 
+int run_session_options(const run_state *run, still_session_options *options) {
+  *options = program_session_options();
+  options->history = !arguments.saliency; /* only that page shows the tokens */
+  return program_fit_session(run->model, options);
+}
+
 static int open_run(run_state *run) {
   double start = program_seconds();
   if (program_model_open(&run->model)) return PROGRAM_FAILED;
@@ -266,8 +272,11 @@ static int open_run(run_state *run) {
     return PROGRAM_FAILED;
   }
   if (arguments.dry_run) return PROGRAM_DONE;
-  still_session_options options = program_session_options();
-  if (still_session_create(&run->session, run->model, &options)) return program_failure(NULL);
+  still_session_options options;
+  int code = run_session_options(run, &options);
+  if (code) return code;
+  still_status status = still_session_create(&run->session, run->model, &options);
+  if (status) return program_refusal(status, NULL);
   if (arguments.saliency && run_saliency_begin(run)) return PROGRAM_FAILED;
   if (arguments.state_load && still_session_load(run->session, arguments.state_load))
     return program_failure("--state-load");
@@ -374,13 +383,21 @@ static int run_program(run_state *run) {
     code = run_answer(run);
     if (!arguments.json && run->answer.bytes) putchar('\n');
   }
-  return code ? code : finish(run);
+  if (!code) return finish(run);
+  if (program_interrupted() && !chat) { /* what was read is not lost: --state-save */
+    run->end = "interrupted";
+    program_complain("interrupted after %lld tokens of the text",
+                     (long long)still_session_position(run->session));
+    finish(run);
+  }
+  return code;
 }
 
 static int start(int argc, char **argv) {
   program_begin("still-run");
   int code = program_parse(flags, argc, argv);
   if (!code) code = program_model_check();
+  if (!code) code = program_check_kinds();
   if (!code) code = check_arguments();
   if (code) return code;
   if (arguments.help) {

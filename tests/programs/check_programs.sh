@@ -81,6 +81,16 @@ check_flags() {
   refused "-cnv and -no-cnv contradict" -cnv -no-cnv
   refused "-sys and -no-cnv contradict" -sys x -no-cnv
   refused "--keep-ratio belongs to --schedule ratio" --keep-ratio 0.5 --schedule fixed
+  refused "--budget belongs to --attn still, not to full" --budget 128
+  refused "--metric belongs to --attn still, not to swa" --metric keynorm --attn swa
+  refused "--keep belongs to --attn still, not to full" --keep 3
+  refused "--window belongs to --attn swa, lolcats and liger-gla, not to still" --window 9 --attn still
+  refused "--sinks belongs to --attn swa, not to lolcats" --sinks 9 --attn lolcats
+  refused "--memory-budget and --budget contradict" --memory-budget 8 --budget 99 --attn still
+  expect 2 "$still_run" -p x --attn still --budget 64; err_has "budget is 64: too small" # the model's context decides
+  expect 2 "$still_run" -p x --attn still --budget 64 --dry-run; err_has "budget is 64: too small"
+  expect 2 "$still_run" -p x --attn still --memory-budget 1; err_has "1048576 bytes are too few"
+  expect 0 "$still_run" -p x -n 1 --attn full --layers "0:still" --budget 256
   expect 2 env STILL_BUDGET=0 "$still_run" -p x; err_has "STILL_BUDGET '0'"
   expect 2 env STILL_JSON=yes "$still_run" -p x; err_has "STILL_JSON 'yes'"
   linearize=$(dirname "$still_run")/still-linearize
@@ -157,6 +167,12 @@ check_memory() {
     holds "$(member cache_bytes)" = "$planned"
     holds "$(member work_bytes)" -le $((work_planned * 102 / 100))
     holds "$(member work_bytes)" -ge $((work_planned * 98 / 100))
+  done
+  # A budget in MiB: what a session then takes is below it, and not by much.
+  for flags in "--attn still" "--attn swa" "--attn full -c 8192"; do
+    expect 0 "$still_run" -f "$question" --json $flags -n 0 --memory-budget 24; err_has "--memory-budget 24: -"
+    holds $(($(member cache_bytes) + $(member work_bytes))) -le $((24 << 20))
+    [ "$flags" = "--attn full -c 8192" ] || holds $(($(member cache_bytes) + $(member work_bytes))) -ge $((22 << 20))
   done
   expect 0 "$still_run" --dry-run; out_has "full attention with"; out_has "it fits"
   expect 1 "$still_run" --dry-run -c 2147483647 -n -1; out_has "does not fit"
@@ -237,16 +253,26 @@ check_interrupt() {
   status=$? ran="interrupted answer"
   holds $status = 0
   err_has "interrupted"
-  cat "$needle"/question.txt "$needle"/question.txt "$needle"/question.txt >"$work/long"
-  "$still_run" -f "$work/long" --attn still >"$work/out" 2>"$work/err" </dev/null &
-  process=$!
-  sleep 1
-  kill -INT $process
-  wait $process
-  status=$? ran="interrupted prompt"
-  holds $status = 1
-  err_has "interrupted after"
-  out_is ""
+  # Of a prompt that is interrupted all whole blocks stay, and can be saved; a pipe that waits can be interrupted, too.
+  mkfifo "$work/pipe"
+  for flags in "-b 64" "-b 512"; do
+    { cat "$needle/question.txt"; sleep 20; } >"$work/pipe" &
+    writer=$!
+    "$still_run" -f "$work/pipe" $flags --attn still --state-save "$work/part" >"$work/out" 2>"$work/err" </dev/null &
+    process=$!
+    sleep 2
+    kill -INT $process
+    wait $process
+    status=$? ran="interrupted prompt $flags"
+    kill $writer
+    holds $status = 1
+    err_has "interrupted after"
+    err_has "still attention: "
+    out_is ""
+    read_tokens=$(sed -n 's/.*interrupted after \([0-9]*\) tokens.*/\1/p' "$work/err")
+    expect 0 "$still_run" --state-load "$work/part" -n 1 -p " x" --attn still --json -q
+    holds "$(member tokens)" -gt "$read_tokens"
+  done
 }
 
 # needle has no chat template; a copy of it gets one.
