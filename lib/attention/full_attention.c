@@ -17,6 +17,7 @@ void still_full_attention(const still_call *call, still_scratch *scratches) {
   const int kv_heads = call->plan->options.kv_heads, threads = call->plan->threads;
   const size_t group = (size_t)call->plan->group;
   const int64_t position = call->cache->tokens;
+  (void)threads;
   const int pieces = (int)((call->n + STILL_BLOCK_ROWS - 1) / STILL_BLOCK_ROWS);
   STILL_OMP(parallel num_threads(threads)) {
     still_scratch *scratch = &scratches[omp_get_thread_num()];
