@@ -66,14 +66,20 @@ typedef struct lora_part {
   size_t column; /* of its output in the joined rows of dout */
 } lora_part;
 
+/* The rank of a pair that is trained; 0: there is none. */
+static size_t trained_rank(still_student *s, size_t layer, still_linear linear) {
+  const size_t rank = (size_t)s->adapter->layers[layer].lora[linear].rank;
+  return rank && student_gradient(s, s->layers[layer].has.lora_a[linear]) ? rank : 0;
+}
+
 /* The pairs' A (r, in), transposed and side by side: (in, rank). */
 static void join_a(still_student *s, size_t layer, const lora_part *parts, size_t count, size_t in,
                    size_t rank) {
   size_t at = 0;
   for (size_t i = 0; i < count; i++) {
     const still_lora *pair = &s->adapter->layers[layer].lora[parts[i].linear];
-    if (!pair->rank || !student_gradient(s, s->layers[layer].has.lora_a[parts[i].linear])) continue;
-    for (size_t r = 0; r < (size_t)pair->rank; r++, at++)
+    const size_t own = trained_rank(s, layer, parts[i].linear);
+    for (size_t r = 0; r < own; r++, at++)
       for (size_t d = 0; d < in; d++) s->joined_a[d * rank + at] = pair->a[r * in + d];
   }
 }
@@ -86,11 +92,7 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
   const layer_parameters *has = &s->layers[layer].has;
   const still_lora *pairs = s->adapter->layers[layer].lora;
   size_t rank = 0;
-  for (size_t i = 0; i < count; i++) {
-    const still_lora *pair = &pairs[parts[i].linear];
-    if (!pair->rank || !student_gradient(s, has->lora_a[parts[i].linear])) continue;
-    rank += (size_t)pair->rank;
-  }
+  for (size_t i = 0; i < count; i++) rank += trained_rank(s, layer, parts[i].linear);
   if (!rank) return;
   join_a(s, layer, parts, count, in, rank);
   still_product_of_rows(s->through_a, rank, x, in, s->joined_a, tokens, rank, in, 1);
@@ -98,8 +100,8 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
   for (size_t i = 0; i < count; i++) {
     const still_linear linear = parts[i].linear;
     const still_lora *pair = &pairs[linear];
-    if (!pair->rank || !student_gradient(s, has->lora_a[linear])) continue;
-    const size_t r = (size_t)pair->rank;
+    const size_t r = trained_rank(s, layer, linear);
+    if (!r) continue;
     const size_t out = s->parameters[has->lora_b[linear]].count / r;
     still_sum_of_products(student_gradient(s, has->lora_b[linear]), r, dout + parts[i].column,
                           dout_row, out, s->through_a + at, rank, r, tokens, pair->scale, s->sums);
@@ -111,11 +113,11 @@ static void lora_gradients(still_student *s, size_t layer, const lora_part *part
   still_sum_of_products(s->djoined_a, in, s->dthrough_a, rank, rank, x, in, in, tokens, 1, s->sums);
   at = 0;
   for (size_t i = 0; i < count; i++) {
-    const still_lora *pair = &pairs[parts[i].linear];
-    float *gradient = student_gradient(s, has->lora_a[parts[i].linear]);
-    if (!pair->rank || !gradient) continue;
-    still_kernels_get()->add(gradient, s->djoined_a + at * in, (size_t)pair->rank * in);
-    at += (size_t)pair->rank;
+    const size_t r = trained_rank(s, layer, parts[i].linear);
+    if (!r) continue;
+    still_kernels_get()->add(student_gradient(s, has->lora_a[parts[i].linear]),
+                             s->djoined_a + at * in, r * in);
+    at += r;
   }
 }
 
