@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ * cancel_latency MODEL [BLOCK]: how long a call goes on after another thread has cancelled it: loading (weights read into
+ * memory), reading a long text, answering. Wishes come at 20 moments spread over the call; the median and the worst are
+ * shown beside the promise of 50 ms. */
+#include <still/model.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { WISHES = 20, TOKENS = 4096 };
+
+static double milliseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return 1e3 * (double)now.tv_sec + 1e-6 * (double)now.tv_nsec;
+}
+
+/* ---- the thread that cancels -------------------------------------------------------------------- */
+
+typedef struct wish {
+  still_session *session; /* NULL: only said is set */
+  double after, when;
+  atomic_int said;
+  pthread_t thread;
+} wish;
+
+static void *cancel_later(void *user) {
+  wish *w = user;
+  const struct timespec wait = {(time_t)(w->after / 1e3),
+                                (long)((long long)(w->after * 1e6) % 1000000000)};
+  nanosleep(&wait, NULL);
+  w->when = milliseconds();
+  atomic_store(&w->said, 1);
+  if (w->session) still_session_cancel(w->session);
+  return NULL;
+}
+
+static int is_said(void *user, uint64_t done, uint64_t total) {
+  wish *w = user;
+  (void)done;
+  (void)total;
+  return atomic_load(&w->said);
+}
+
+/* ---- the calls ---------------------------------------------------------------------------------- */
+
+typedef struct subject {
+  const char *path;
+  still_session *session;
+  still_token ids[TOKENS];
+  double whole; /* milliseconds of the call when nobody cancels it */
+} subject;
+
+static still_status load(subject *s, wish *w) {
+  still_model_options options = STILL_MODEL_OPTIONS_INIT;
+  still_model *model;
+  options.use_mmap = 0;
+  options.progress = is_said;
+  options.progress_user = w;
+  const still_status status = still_model_open(&model, s->path, &options);
+  if (!status) still_model_destroy(model);
+  return status;
+}
+
+static still_status read_text(subject *s, wish *w) {
+  (void)w;
+  still_session_reset(s->session);
+  return still_session_evaluate(s->session, s->ids, TOKENS, NULL, NULL);
+}
+
+static still_status answer(subject *s, wish *w) {
+  still_status status = STILL_OK;
+  for (int i = 0; !status && i < 64 && !atomic_load(&w->said); i++)
+    status = still_session_evaluate(s->session, s->ids, 1, NULL, NULL);
+  return status;
+}
+
+static int compare(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static int measure(const char *what, subject *s, still_status (*call)(subject *, wish *),
+                   int cancels) {
+  double took[WISHES];
+  wish none = {0};
+  const double begin = milliseconds();
+  if (call(s, &none)) return 1;
+  s->whole = milliseconds() - begin;
+  int count = 0;
+  for (int i = 0; i < WISHES; i++) {
+    wish w = {.session = cancels ? s->session : NULL, .after = s->whole * (i + 0.5) / WISHES};
+    if (pthread_create(&w.thread, NULL, cancel_later, &w)) return 1;
+    call(s, &w);
+    const double end = milliseconds();
+    pthread_join(w.thread, NULL);
+    if (w.when < end) took[count++] = end - w.when; /* else the call was faster */
+  }
+  if (!count) return 1;
+  qsort(took, (size_t)count, sizeof *took, compare);
+  printf(
+      "%-8s %8.0f ms whole: cancelled within %6.2f ms (median), %6.2f ms (worst) of 50; n = %d\n",
+      what, s->whole, took[count / 2], took[count - 1], count);
+  return 0;
+}
+
+int main(int argc, char **argv) {
+  static subject s;
+  still_model *model;
+  still_model_info info;
+  still_session_options options = STILL_SESSION_OPTIONS_INIT;
+  if (argc < 2) {
+    fprintf(stderr, "usage: cancel_latency MODEL [BLOCK]\n");
+    return 2;
+  }
+  s.path = argv[1];
+  options.attention = STILL_ATTENTION_STILL;
+  if (argc > 2) options.block = atoi(argv[2]);
+  if (still_model_open(&model, s.path, NULL) || still_session_create(&s.session, model, &options)) {
+    fprintf(stderr, "%s\n", still_last_error());
+    return 1;
+  }
+  still_model_get_info(model, &info);
+  for (int i = 0; i < TOKENS; i++) s.ids[i] = (still_token)((long long)i * 7919 % info.vocabulary);
+  printf("%s: %.1f M parameters, block of %d, kernels %s, %d threads\n", s.path,
+         (double)info.parameters / 1e6, options.block, still_cpu_level(), still_default_threads());
+  int failed = measure("load", &s, load, 0);
+  failed = failed || measure("prefill", &s, read_text, 1) || measure("decode", &s, answer, 1);
+  still_session_destroy(s.session);
+  still_model_destroy(model);
+  return failed;
+}
