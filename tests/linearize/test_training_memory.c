@@ -97,7 +97,7 @@ static void every_allocation_fails_once(void **state) {
   s.rows = rows_file();
   s.options.output = adapter;
   s.options.attention.chunk = 8, s.options.attention.budget = 20;
-  s.options.batch = 2, s.options.steps = 2, s.options.validate_every = 1, s.options.threads = 1;
+  s.options.batch = 1, s.options.steps = 1, s.options.validate_every = 1, s.options.threads = 1;
   check_stage(&s, STILL_STAGE_ATTENTION_TRANSFER);
   s.options.adapter = adapter;
   s.options.output = check_path("low_rank.safetensors");
