@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * training_speed MODEL [THREADS]: tokens/s and memory of both stages of linearizing, beside a
- * forward pass of the same model through the same code, at rows of 1024 and 4096 tokens. The best
- * of some rounds, all in one process; with one thread by the CPU's time, so that other work on the
- * machine does not count. */
+ * training_speed MODEL [THREADS]: tokens/s and memory of both stages of linearizing (a whole step:
+ * forward, backward, AdamW), beside a forward pass of the same model through the same code, at rows
+ * of 1024 and 4096 tokens. The best of some rounds, all in one process; with one thread by the CPU's
+ * time, so that other work on the machine does not count.
+ *
+ * training_speed MODEL THREADS LENGTH: for peer_torch_training.py. Reads a stage (1 or 2) a line and
+ * answers each, after one step on rows of LENGTH, with its seconds and its loss. */
 #include "base/memory.h"
-#include "base/random.h"
 #include "base/threads.h"
+#include "linearize/optimizer.h"
 #include "linearize/student.h"
 #include "model/model_weights.h"
 
@@ -17,6 +20,18 @@ enum { ROUNDS = 3, TOKENS = 4096, MOST_LAYERS = 1024 };
 
 typedef enum work { FORWARD, TRANSFER, LOW_RANK } work;
 
+/* A student at its work. */
+typedef struct course {
+  work which;
+  int layers;
+  still_student *student;
+  still_optimizer optimizer;
+  size_t offsets[TOKENS / 16 + 1];
+  still_batch batch;
+} course;
+
+static int32_t ids[TOKENS];
+static float ones[TOKENS];
 static clockid_t clock_id = CLOCK_MONOTONIC;
 
 static double now(void) {
@@ -25,78 +40,95 @@ static double now(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void give_up(void) {
+static void check(still_status status) {
+  if (!status) return;
   fprintf(stderr, "training_speed: %s\n", still_last_error());
   exit(1);
 }
 
-static still_student *make_student(const still_model_weights *weights, still_attention_kind kind,
-                                   size_t length, int threads) {
+static void make_tokens(const still_model_config *config) {
+  for (size_t i = 0; i < TOKENS; i++) {
+    ids[i] = (int32_t)((i * i * 7 + i * 13) % (size_t)config->vocabulary);
+    ones[i] = 1;
+  }
+}
+
+static void begin(course *c, const still_model_weights *weights, work which, size_t length,
+                  int threads) {
   static still_attention_kind kinds[MOST_LAYERS];
-  for (int i = 0; i < weights->config.layers; i++) kinds[i] = kind;
+  for (int i = 0; i < weights->config.layers; i++)
+    kinds[i] = which == FORWARD ? STILL_ATTENTION_FULL : STILL_ATTENTION_STILL;
+  const size_t rows = TOKENS / length;
   still_student_options options = {.attention = STILL_ATTENTION_OPTIONS_INIT,
                                    .kinds = kinds,
                                    .gate = true,
                                    .maps = true,
-                                   .lora_rank = 8,
+                                   .lora_rank = which == TRANSFER ? 0 : 8,
                                    .lora_alpha = 16,
                                    .longest = length,
                                    .most = TOKENS,
-                                   .sequences = TOKENS / length,
+                                   .sequences = rows,
                                    .threads = threads};
   options.attention.budget = 256, options.attention.context = 1;
-  still_student *student;
-  if (still_student_create(&student, weights, NULL, &options)) give_up();
-  return student;
+  *c = (course){.which = which, .layers = weights->config.layers};
+  check(still_student_create(&c->student, weights, NULL, &options));
+  check(still_optimizer_create(&c->optimizer, c->student, which == TRANSFER, which != TRANSFER));
+  for (size_t i = 0; i <= rows; i++) c->offsets[i] = i * length;
+  c->batch = (still_batch){rows, TOKENS, c->offsets, ids, ids, ones, NULL};
 }
 
-static void do_work(still_student *student, const still_batch *batch, work which) {
-  static still_transfer_error errors[MOST_LAYERS];
+static void end(course *c) {
+  still_optimizer_destroy(&c->optimizer);
+  still_student_destroy(c->student);
+}
+
+static double loss_of(course *c) {
+  if (c->which == TRANSFER) {
+    still_transfer_error errors[MOST_LAYERS] = {{0}};
+    double sum = 0;
+    check(still_student_transfer(c->student, &c->batch, true, 1, errors));
+    for (int i = 0; i < c->layers; i++) sum += errors[i].squared / errors[i].power;
+    return sum / c->layers;
+  }
   double loss = 0, weight = 0;
-  still_student_clear_gradients(student);
-  if (which == TRANSFER ? still_student_transfer(student, batch, true, 1, errors)
-                        : still_student_loss(student, batch, which == LOW_RANK, 1, &loss, &weight))
-    give_up();
+  check(still_student_loss(c->student, &c->batch, c->which == LOW_RANK, 1.0 / TOKENS, &loss,
+                           &weight));
+  return loss / weight;
+}
+
+/* Seconds of one step. */
+static double step(course *c, double *loss) {
+  static const still_step_options options = {1e-4, 1e-4, 0.9, 0.999, 0, 0};
+  const double start = now();
+  double norm;
+  still_student_clear_gradients(c->student);
+  *loss = loss_of(c);
+  if (c->which != FORWARD) {
+    check(still_gradient_norm(&c->optimizer, &norm));
+    check(still_optimizer_step(&c->optimizer, &options, norm));
+    check(still_student_refresh(c->student));
+  }
+  return now() - start;
 }
 
 /* Best tokens/s of ROUNDS; *bytes: what the library held at most. */
 static double measure(const still_model_weights *weights, work which, size_t length, int threads,
                       uint64_t *bytes) {
-  static int32_t ids[TOKENS], target[TOKENS];
-  static float ones[TOKENS];
-  size_t offsets[TOKENS / 1024 + 1] = {0};
-  const size_t rows = TOKENS / length;
-  still_random random;
-  still_random_seed(&random, 1);
-  for (size_t i = 0; i < TOKENS; i++) {
-    ids[i] = (int32_t)still_random_below(&random, (uint64_t)weights->config.vocabulary);
-    target[i] = ids[i], ones[i] = 1;
-  }
-  for (size_t i = 0; i <= rows; i++) offsets[i] = i * length;
-  const still_batch batch = {rows, TOKENS, offsets, ids, target, ones, NULL};
+  course c;
+  double best = 1e30, loss;
   still_reset_peak_bytes();
-  still_student *student = make_student(
-      weights, which == FORWARD ? STILL_ATTENTION_FULL : STILL_ATTENTION_STILL, length, threads);
-  double best = 1e30;
+  begin(&c, weights, which, length, threads);
   for (int i = 0; i <= ROUNDS; i++) {
-    const double start = now();
-    do_work(student, &batch, which);
-    if (i && now() - start < best) best = now() - start; /* the first touches the memory */
+    const double seconds = step(&c, &loss);
+    if (i && seconds < best) best = seconds; /* the first touches the memory */
   }
   *bytes = still_peak_bytes();
-  still_student_destroy(student);
+  end(&c);
   return TOKENS / best;
 }
 
-int main(int argc, char **argv) {
+static void print_table(const still_model_weights *weights, int threads) {
   static const char *const names[] = {"forward pass", "attention transfer", "low-rank"};
-  still_model *model;
-  if (argc < 2) {
-    fprintf(stderr, "usage: training_speed MODEL [THREADS]\n");
-    return 2;
-  }
-  if (still_model_open(&model, argv[1], NULL)) give_up();
-  const int threads = still_resolve_threads(argc > 2 ? atoi(argv[2]) : 0);
   if (threads == 1) clock_id = CLOCK_PROCESS_CPUTIME_ID;
   printf("%s kernels, %d threads, %d tokens at once, budget 256\n", still_cpu_level(), threads,
          TOKENS);
@@ -105,14 +137,46 @@ int main(int argc, char **argv) {
     double forward = 0;
     for (int which = FORWARD; which <= LOW_RANK; which++) {
       uint64_t bytes;
-      const double rate =
-          measure(still_model_get_weights(model), (work)which, length, threads, &bytes);
+      const double rate = measure(weights, (work)which, length, threads, &bytes);
       if (which == FORWARD) forward = rate;
       printf("| %zu | %s | %.0f | %.2f | %.0f MB |\n", length, names[which], rate, rate / forward,
              (double)bytes / 1e6);
       fflush(stdout);
     }
   }
+}
+
+static void serve(const still_model_weights *weights, int threads, size_t length) {
+  course stages[2];
+  int stage;
+  begin(&stages[0], weights, TRANSFER, length, threads);
+  begin(&stages[1], weights, LOW_RANK, length, threads);
+  printf("%s kernels, %d threads\n", still_cpu_level(), threads);
+  fflush(stdout);
+  while (scanf("%d", &stage) == 1 && stage >= 1 && stage <= 2) {
+    double loss;
+    const double seconds = step(&stages[stage - 1], &loss);
+    printf("%.6f %.9g\n", seconds, loss);
+    fflush(stdout);
+  }
+  end(&stages[0]), end(&stages[1]);
+}
+
+int main(int argc, char **argv) {
+  still_model *model;
+  const int length = argc > 3 ? atoi(argv[3]) : 0;
+  if (argc < 2 || (argc > 3 && (length < 16 || TOKENS % length))) {
+    fprintf(stderr, "usage: training_speed MODEL [THREADS [LENGTH, a divisor of %d]]\n", TOKENS);
+    return 2;
+  }
+  check(still_model_open(&model, argv[1], NULL));
+  const int threads = still_resolve_threads(argc > 2 ? atoi(argv[2]) : 0);
+  const still_model_weights *weights = still_model_get_weights(model);
+  make_tokens(&weights->config);
+  if (length)
+    serve(weights, threads, (size_t)length);
+  else
+    print_table(weights, threads);
   still_model_destroy(model);
   return 0;
 }

@@ -17,6 +17,9 @@ static inline int omp_get_thread_num(void) {
 static inline int omp_get_num_threads(void) {
   return 1;
 }
+static inline int omp_get_max_threads(void) {
+  return 1;
+}
 #endif
 
 /* options.threads: 0 = the default; at least 1, at most 1024. */

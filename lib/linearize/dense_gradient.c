@@ -29,9 +29,10 @@ typedef struct product {
 } product;
 
 enum {
-  BLOCK_ROWS = 64, /* of C in a piece of a product ... */
-  BLOCK_COLUMNS = 256,
-  BLOCK_DEPTH = 256, /* ... of which 32 columns of B, 32 KiB, are packed at a time */
+  LEAST_ROWS = 96, /* of C in a piece of a product: what packing a tile of B must serve ... */
+  MOST_ROWS = 1024,
+  PIECES_OF_A_THREAD = 4, /* so that threads end together */
+  BLOCK_DEPTH = 256,      /* 32 columns of B, 32 KiB, are packed at a time */
 };
 
 /* alpha op(B), rows p .. p+depth-1, columns j .. j+columns-1 (at most a tile): (depth, tile). */
@@ -46,26 +47,33 @@ static void pack_tile(float *tile, const product *x, size_t p, size_t j, size_t 
     for (size_t i = 0; i < columns; i++) tile[r * STILL_KEY_TILE + i] *= x->alpha;
 }
 
-static void product_block(const product *x, size_t i, size_t first) {
+/* Rows i .. end-1 of C, columns first .. last-1. */
+static void product_block(const product *x, size_t i, size_t end, size_t first, size_t last) {
   const still_kernels *kernels = still_kernels_get();
-  const size_t rows = still_smaller(BLOCK_ROWS, x->m - i),
-               last = still_smaller(first + BLOCK_COLUMNS, x->n);
   const size_t a_row = x->transpose_a ? 1 : x->a_row, a_column = x->transpose_a ? x->a_row : 1;
   float tile[BLOCK_DEPTH * STILL_KEY_TILE];
-  for (size_t j = first; j < last; j += STILL_KEY_TILE)
-    for (size_t p = 0; p < x->k; p += BLOCK_DEPTH) {
+  for (size_t p = 0; p < x->k; p += BLOCK_DEPTH)
+    for (size_t j = first; j < last; j += STILL_KEY_TILE) {
       const size_t depth = still_smaller(BLOCK_DEPTH, x->k - p),
                    columns = still_smaller(STILL_KEY_TILE, last - j);
       pack_tile(tile, x, p, j, depth, columns);
       kernels->matmul(x->c + i * x->c_row + j, x->c_row, x->a + i * a_row + p * a_column, a_row,
-                      a_column, tile, STILL_KEY_TILE, rows, columns, depth, p || x->beta != 0);
+                      a_column, tile, STILL_KEY_TILE, end - i, columns, depth, p || x->beta != 0);
     }
 }
 
+/* Pieces of all columns, or of some where the rows alone are too few for all threads. What a piece
+ * is does not change a bit of C. */
 static void own_product(const product *x) {
-  STILL_OMP(parallel for collapse(2) schedule(static))
-  for (size_t i = 0; i < x->m; i += BLOCK_ROWS)
-    for (size_t j = 0; j < x->n; j += BLOCK_COLUMNS) product_block(x, i, j);
+  const size_t wanted = PIECES_OF_A_THREAD * (size_t)omp_get_max_threads();
+  size_t rows = (x->m + wanted - 1) / wanted;
+  rows = rows < LEAST_ROWS ? LEAST_ROWS : rows > MOST_ROWS ? MOST_ROWS : rows;
+  const size_t down = (x->m + rows - 1) / rows, across = (wanted + down - 1) / down;
+  const size_t columns = still_round_up((x->n + across - 1) / across, STILL_KEY_TILE);
+  STILL_OMP(parallel for collapse(2) schedule(dynamic, 1))
+  for (size_t i = 0; i < x->m; i += rows)
+    for (size_t j = 0; j < x->n; j += columns)
+      product_block(x, i, still_smaller(i + rows, x->m), j, still_smaller(j + columns, x->n));
 }
 
 #if STILL_HAVE_OPENBLAS

@@ -84,14 +84,17 @@ still_status still_student_transfer(still_student *s, const still_batch *batch, 
                                     double scale, still_transfer_error *errors) {
   STILL_TRY(student_make_traces(s, 1));
   layer_trace *trace = &s->traces[0];
+  size_t layers = s->L; /* up to the last one that is compared */
+  while (layers && !is_compared(s, layers - 1)) layers--;
   STILL_TRY(student_embed(s, batch, trace->x));
-  for (size_t i = 0; i < s->L; i++) {
+  for (size_t i = 0; i < layers; i++) {
     student_project(s, i, trace, batch->tokens);
     s->put_back = (int)i; /* the teacher's operator, then the student's */
     student_attend(s, batch, i, trace);
     s->put_back = -1;
     if (is_compared(s, i))
       STILL_TRY(transfer_layer(s, batch, i, trace, gradients, scale, &errors[i]));
+    if (i + 1 == layers) break;
     student_finish_layer(s, i, trace, batch->tokens, s->x);
     still_copy_floats(trace->x, s->x, batch->tokens * s->W);
   }

@@ -69,10 +69,20 @@ static int budget_of(const trainer *t, size_t row) {
   return t->options.budgets[draw % t->options.budget_count];
 }
 
-/* Fills the micro-batch with rows[*used ...] as far as they fit. */
+static double tokens_of(const still_training_data *data, const size_t *rows, size_t count) {
+  double sum = 0;
+  for (size_t i = 0; i < count; i++) sum += (double)row_tokens(data, rows[i]);
+  return sum;
+}
+
+/* Fills the micro-batch with rows[*used ...] as far as they fit, and no more than its share of the
+ * tokens that are left: a last micro-batch of one row would leave threads idle. */
 static void fill_micro(trainer *t, const size_t *rows, size_t count, size_t *used) {
+  const double left = tokens_of(t->data, rows + *used, count - *used);
+  const double share = left / ceil(left / (double)t->micro_tokens);
   corpus_batch_clear(&t->micro);
   while (*used < count && t->micro.batch.sequences < t->micro_rows &&
+         (double)t->micro.batch.tokens < share &&
          t->micro.batch.tokens + row_tokens(t->data, rows[*used]) <= t->micro_tokens) {
     corpus_batch_add(&t->micro, t->data, rows[*used], budget_of(t, rows[*used]));
     ++*used;
@@ -86,12 +96,6 @@ static double weight_of(const still_training_data *data, const size_t *rows, siz
   for (size_t i = 0; i < count; i++)
     for (size_t t = data->store.first[rows[i]] + 1; t < data->store.first[rows[i] + 1]; t++)
       sum += data->store.weights[t];
-  return sum;
-}
-
-static double tokens_of(const still_training_data *data, const size_t *rows, size_t count) {
-  double sum = 0;
-  for (size_t i = 0; i < count; i++) sum += (double)row_tokens(data, rows[i]);
   return sum;
 }
 
