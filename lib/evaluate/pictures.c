@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Pictures of a report: SVG that stands alone, for light and dark pages. Runs differ by colour
- * (Okabe and Ito's, which the colour-blind can tell apart), dashes and marks; cells of heat maps
- * say their number, too. */
+ * (Okabe and Ito's, which the colour-blind can tell apart, darker on light and lighter on dark),
+ * dashes and marks; cells of heat maps say their number, too. */
 #include "base/files.h"
 #include "base/memory.h"
 
@@ -90,76 +90,76 @@ static void begin_svg(FILE *out, double width, double height, const char *title)
           "height=\"%.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\">\n<title>",
           width, height, width, height);
   put_escaped(out, title);
-  fputs("</title>\n<style>svg{background:#fff;--ink:#222;--faint:#ccc}"
-        "@media(prefers-color-scheme:dark){svg{background:#181818;--ink:#ddd;--faint:#444}}"
-        "text{fill:var(--ink)}.m{text-anchor:middle}.e{text-anchor:end}.h{font-weight:bold}"
-        ".g{stroke:var(--faint)}.d{fill:#111}.l{fill:#fff}</style>\n",
-        out);
+  fputs(
+      "</title>\n<style>svg{background:#fff;--ink:#222;--faint:#ccc;--c0:#0072b2;--c1:#d55e00;"
+      "--c2:#008a63;--c3:#b0508a;--c4:#b07800;--c5:#3ea0dc;--c6:#767676;--c7:#222}\n"
+      "@media(prefers-color-scheme:dark){svg{background:#181818;--ink:#ddd;--faint:#444;"
+      "--c0:#4aa3df;--c1:#f0803c;--c2:#2dbf92;--c3:#dd8fbc;--c4:#e6b422;--c5:#a5d8f7;--c6:#9a9a9a;"
+      "--c7:#ddd}}\n"
+      "text{fill:var(--ink)}.m{text-anchor:middle}.e{text-anchor:end}.h{font-weight:bold}"
+      ".g{stroke:var(--faint)}.d{fill:#111}.l{fill:#fff}</style>\n",
+      out);
 }
 
 /* ---- accuracy over length */
 
-typedef struct style {
-  const char *colour, *dashes;
-} style;
-
-/* The eighth, black, would vanish on a dark page. */
-static const style styles[] = {{"#0072b2", ""},        {"#d55e00", "7 3"}, {"#009e73", "2 2"},
-                               {"#cc79a7", "9 3 2 3"}, {"#e69f00", "4 4"}, {"#56b4e9", "1 3"},
-                               {"#999999", "12 4"}};
-enum { STYLES = sizeof styles / sizeof *styles };
+static const char *const dashes[] = {"", "7 3", "2 2", "9 3 2 3", "4 4", "1 3", "12 4", "5 2 1 2"};
+enum { STYLES = sizeof dashes / sizeof *dashes }; /* and colours: --c0 .. */
 
 static void put_mark(FILE *out, int run, double x, double y) {
-  const char *colour = styles[run % STYLES].colour;
+  fprintf(out, "<path style=\"fill:var(--c%d)\" d=\"M%.1f %.1f", run % STYLES, x, y);
   switch (run % 4) {
-  case 0:
-    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3\" fill=\"%s\"/>\n", x, y, colour);
-    break;
-  case 1:
-    fprintf(out, "<rect x=\"%.1f\" y=\"%.1f\" width=\"6\" height=\"6\" fill=\"%s\"/>\n", x - 3,
-            y - 3, colour);
-    break;
-  case 2: fprintf(out, "<path d=\"M%.1f %.1fl4 7h-8z\" fill=\"%s\"/>\n", x, y - 4, colour); break;
-  default: fprintf(out, "<path d=\"M%.1f %.1fl4 4l-4 4l-4 -4z\" fill=\"%s\"/>\n", x, y - 4, colour);
+  case 0: fputs("m-3 0a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z", out); break; /* a disc */
+  case 1: fputs("m-3 -3h6v6h-6z", out); break;
+  case 2: fputs("m0 -4l4 7h-8z", out); break;
+  default: fputs("m0 -4l4 4l-4 4l-4 -4z", out);
   }
+  fputs("\"/>\n", out);
 }
 
 typedef struct frame {
   double left, top, width, height;
 } frame;
 
-static double x_of(const axes *a, const frame *f, int length) {
+/* Runs stand a little apart, so that their marks and intervals do not cover each other. */
+static double aside(const axes *a, int run) {
+  const double step = a->run_count > 10 ? 30.0 / a->run_count : 3;
+  return step * (run - (a->run_count - 1) / 2.0);
+}
+
+/* Where a run's value at a length stands, or the length's name (run -1). */
+static double x_of(const axes *a, const frame *f, int run, int length) {
   const double low = log2(a->lengths[0]), high = log2(a->lengths[a->length_count - 1]);
   const double share = high > low ? (log2(a->lengths[length]) - low) / (high - low) : 0.5;
-  return f->left + share * f->width;
+  const double border = 4 - aside(a, 0);
+  return f->left + border + share * (f->width - 2 * border) + (run < 0 ? 0 : aside(a, run));
 }
 
 static void put_line(FILE *out, const axes *a, const frame *f, int run, int task) {
-  const style *s = &styles[run % STYLES];
-  fprintf(out,
-          "<g stroke=\"%s\" fill=\"none\" stroke-width=\"1.6\"><path stroke-dasharray=\"%s\" d=\"",
-          s->colour, s->dashes);
   bool begun = false;
+  fprintf(out,
+          "<g style=\"stroke:var(--c%d)\" fill=\"none\" stroke-width=\"1.6\"><path "
+          "stroke-dasharray=\"%s\" d=\"",
+          run % STYLES, dashes[run % STYLES]);
   for (int l = 0; l < a->length_count; l++) {
     const still_evaluation_cell c = at(a, run, task, l, -1);
     if (!c.count) continue;
-    fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(a, f, l),
+    fprintf(out, "%c%.1f %.1f", begun ? 'L' : 'M', x_of(a, f, run, l),
             f->top + f->height * (1 - c.right / (double)c.count));
     begun = true;
   }
   fputs("\"/>", out);
   for (int l = 0; l < a->length_count; l++) {
     const still_evaluation_cell c = at(a, run, task, l, -1);
-    if (c.count) /* the interval, a little aside so that those of several runs do not cover each
-                    other */
-      fprintf(out, "<path stroke-width=\"1\" d=\"M%.1f %.1fV%.1f\"/>", x_of(a, f, l) + 2 * run,
+    if (c.count)
+      fprintf(out, "<path stroke-width=\"1\" d=\"M%.1f %.1fV%.1f\"/>", x_of(a, f, run, l),
               f->top + f->height * (1 - c.low), f->top + f->height * (1 - c.high));
   }
   fputs("</g>\n", out);
   for (int l = 0; l < a->length_count; l++) {
     const still_evaluation_cell c = at(a, run, task, l, -1);
     if (c.count)
-      put_mark(out, run, x_of(a, f, l), f->top + f->height * (1 - c.right / (double)c.count));
+      put_mark(out, run, x_of(a, f, run, l), f->top + f->height * (1 - c.right / (double)c.count));
   }
 }
 
@@ -174,33 +174,33 @@ static void put_panel(FILE *out, const axes *a, const frame *f, int task) {
   }
   for (int l = 0; l < a->length_count; l++) {
     snprintf(text, sizeof text, "%d", a->lengths[l]);
-    put_text(out, x_of(a, f, l), f->top + f->height + 15, "m", text);
+    put_text(out, x_of(a, f, -1, l), f->top + f->height + 15, "m", text);
   }
   for (int run = 0; run < a->run_count; run++) put_line(out, a, f, run, task);
-}
-
-static void put_legend(FILE *out, const axes *a, double top) {
-  for (int run = 0; run < a->run_count; run++) {
-    const double y = top + LINE * run;
-    fprintf(
-        out,
-        "<path d=\"M20 %.1fh36\" stroke=\"%s\" stroke-width=\"1.6\" stroke-dasharray=\"%s\"/>\n", y,
-        styles[run % STYLES].colour, styles[run % STYLES].dashes);
-    put_mark(out, run, 38, y);
-    put_text(out, 64, y + 4, "", a->runs[run]);
-  }
 }
 
 static int columns_of(int panels) {
   return panels < COLUMNS ? panels : COLUMNS;
 }
 
+static void put_legend(FILE *out, const axes *a, int columns, double top) {
+  for (int run = 0; run < a->run_count; run++) {
+    const double x = 20 + run % columns * PANEL_WIDTH, y = top + run / columns * LINE;
+    fprintf(out,
+            "<path d=\"M%.0f %.1fh36\" style=\"stroke:var(--c%d)\" stroke-width=\"1.6\" "
+            "stroke-dasharray=\"%s\"/>\n",
+            x, y, run % STYLES, dashes[run % STYLES]);
+    put_mark(out, run, x + 18, y);
+    put_text(out, x + 44, y + 4, "", a->runs[run]);
+  }
+}
+
 static void draw_lengths(FILE *out, const axes *a) {
   const int columns = columns_of(a->task_count), rows = (a->task_count + columns - 1) / columns;
-  const double head = 40 + LINE * a->run_count;
+  const double head = 40 + LINE * ((a->run_count + columns - 1) / columns);
   begin_svg(out, columns * PANEL_WIDTH, head + rows * PANEL_HEIGHT, "Accuracy over length");
   put_text(out, 20, 22, "h", "Right answers in percent over tokens, with 95 % intervals");
-  put_legend(out, a, 42);
+  put_legend(out, a, columns, 42);
   for (int task = 0; task < a->task_count; task++) {
     const frame f = {40 + task % columns * PANEL_WIDTH, head + 30 + task / columns * PANEL_HEIGHT,
                      PANEL_WIDTH - 60, PANEL_HEIGHT - 65};
@@ -226,7 +226,7 @@ static void put_colour(FILE *out, double share) {
 
 static void put_map(FILE *out, const axes *a, const frame *f, int run, int task) {
   const double width = f->width / a->length_count, height = f->height / a->depth_count;
-  char text[32];
+  char text[64];
   for (int l = 0; l < a->length_count; l++) {
     for (int d = 0; d < a->depth_count; d++) {
       const still_evaluation_cell c = at(a, run, task, l, d);
@@ -247,12 +247,13 @@ static void put_map(FILE *out, const axes *a, const frame *f, int run, int task)
     snprintf(text, sizeof text, "%.0f %%", 100.0 * d / (a->depth_count - 1));
     put_text(out, f->left - 5, f->top + (d + 0.5) * height + 4, "e", text);
   }
-  snprintf(text, sizeof text, "%.14s, %.14s", a->runs[run], a->tasks[task]);
+  snprintf(text, sizeof text, "%.32s, %.14s", a->runs[run], a->tasks[task]);
   put_text(out, f->left, f->top - 8, "h", text);
 }
 
 static void draw_depths(FILE *out, const axes *a) {
-  const int panels = a->run_count * a->task_count, columns = columns_of(panels);
+  const int panels = a->run_count * a->task_count;
+  const int columns = columns_of(a->task_count > 1 ? a->task_count : panels);
   const double height = 70 + LINE * a->depth_count;
   begin_svg(out, columns * PANEL_WIDTH, 30 + (panels + columns - 1) / columns * height,
             "Accuracy by depth and length");
