@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * Lines over tokens as SVG. Text and axes take the colour of the page, so that the picture reads on
- * light and on dark. */
+ * Lines over tokens as SVG, for light and dark pages. Kinds differ by colour (which the colour-blind can
+ * tell apart), dashes and the name at the line's end. */
 #include "bench.h"
 
 #include <math.h>
@@ -12,8 +12,8 @@ typedef struct frame {
   double left;           /* of the panel, in pixels */
 } frame;
 
-static const char *const colours[] = {"#d1495b", "#2a9d8f", "#4c78d8", "#e09f3e",
-                                      "#8e6bbf", "#6b9f3e", "#c96fa8"};
+enum { COLOURS = 7 }; /* --c0 .. */
+static const char *const dashes[COLOURS] = {"", "7 3", "2 2", "9 3 2 3", "4 4", "1 3", "12 4"};
 
 static double place_x(const frame *f, double x) {
   return f->left + LEFT + (log2(x) - f->x0) / (f->x1 - f->x0) * (WIDTH - LEFT - RIGHT);
@@ -62,28 +62,37 @@ static void draw_axes(FILE *out, const frame *f, const bench_panel *p) {
           f->left + (LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6);
 }
 
-/* Names at the lines' ends, pushed apart where they would overlap. */
-static void draw_lines(FILE *out, const frame *f, const bench_panel *p) {
-  double taken[BENCH_MOST_VALUES];
-  for (int l = 0; l < p->count; l++) {
-    const bench_line *line = &p->lines[l];
-    const char *colour = colours[l % (int)(sizeof colours / sizeof *colours)];
-    fprintf(out, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"", colour);
-    for (int i = 0; i < line->count; i++)
-      fprintf(out, "%.1f,%.1f ", place_x(f, line->x[i]), place_y(f, line->y[i]));
-    fprintf(out, "\"/>\n");
-    for (int i = 0; i < line->count; i++)
-      fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" fill=\"%s\"/>",
-              place_x(f, line->x[i]), place_y(f, line->y[i]), colour);
-    double y = place_y(f, line->y[line->count - 1]);
-    for (int moved = 1; moved;) {
-      moved = 0;
-      for (int i = 0; i < l; i++)
-        if (fabs(taken[i] - y) < 12) y = taken[i] + 12, moved = 1;
-    }
-    taken[l] = y;
-    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" style=\"fill:%s\">%s</text>\n",
-            place_x(f, line->x[line->count - 1]) + 7, y + 4, colour, line->name);
+static void draw_line(FILE *out, const frame *f, const bench_line *line, int colour) {
+  fprintf(out,
+          "<polyline fill=\"none\" style=\"stroke:var(--c%d)\" stroke-width=\"2\" "
+          "stroke-dasharray=\"%s\" points=\"",
+          colour, dashes[colour]);
+  for (int i = 0; i < line->count; i++)
+    fprintf(out, "%.1f,%.1f ", place_x(f, line->x[i]), place_y(f, line->y[i]));
+  fprintf(out, "\"/>\n");
+  for (int i = 0; i < line->count; i++)
+    fprintf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"2.5\" style=\"fill:var(--c%d)\"/>",
+            place_x(f, line->x[i]), place_y(f, line->y[i]), colour);
+}
+
+static double last_of(const bench_line *line) {
+  return line->y[line->count - 1];
+}
+
+/* Names at the lines' ends, from the top down, pushed apart where they would overlap. */
+static void draw_names(FILE *out, const frame *f, const bench_panel *p) {
+  bool named[BENCH_MOST_VALUES] = {false};
+  double above = -INFINITY;
+  for (int n = 0; n < p->count; n++) {
+    int top = -1;
+    for (int l = 0; l < p->count; l++)
+      if (!named[l] && (top < 0 || last_of(&p->lines[l]) > last_of(&p->lines[top]))) top = l;
+    const bench_line *line = &p->lines[top];
+    const double y = fmax(place_y(f, last_of(line)), above + 12);
+    named[top] = true;
+    above = y;
+    fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" style=\"fill:var(--c%d)\">%s</text>\n",
+            place_x(f, line->x[line->count - 1]) + 7, y + 4, top % COLOURS, line->name);
   }
 }
 
@@ -96,13 +105,19 @@ bool bench_plot(const char *path, const bench_panel *panels, int count) {
   fprintf(
       out,
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
-      "font-size=\"12\">\n<style>text{fill:#333}"
-      "@media(prefers-color-scheme:dark){text{fill:#ddd}}</style>\n",
+      "font-size=\"12\">\n<style>svg{background:#fff;--ink:#222;--c0:#0072b2;--c1:#c25500;--c2:#"
+      "007f5b;"
+      "--c3:#a8447f;--c4:#8f6200;--c5:#2a7fb8;--c6:#666}\n"
+      "@media(prefers-color-scheme:dark){svg{background:#181818;--ink:#ddd;--c0:#4aa3df;--c1:#"
+      "f0803c;"
+      "--c2:#2dbf92;--c3:#dd8fbc;--c4:#e6b422;--c5:#a5d8f7;--c6:#aaa}}\ntext{fill:var(--ink)}</"
+      "style>\n",
       WIDTH * count, HEIGHT);
   for (int i = 0; i < count; i++) {
     const frame f = frame_of(&panels[i], (double)i * WIDTH);
     draw_axes(out, &f, &panels[i]);
-    draw_lines(out, &f, &panels[i]);
+    for (int l = 0; l < panels[i].count; l++) draw_line(out, &f, &panels[i].lines[l], l % COLOURS);
+    draw_names(out, &f, &panels[i]);
   }
   fprintf(out, "</svg>\n");
   return !fclose(out);
