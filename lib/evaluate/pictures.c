@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/memory.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <still/evaluate.h>
@@ -127,10 +128,22 @@ static double aside(const axes *a, int run) {
   return step * (run - (a->run_count - 1) / 2.0);
 }
 
+/* Lengths stand by their logarithms; 0 a step before the shortest of the others. */
+static double step_of(const axes *a, int length) {
+  int shortest = INT_MAX;
+  for (int l = 0; l < a->length_count; l++)
+    if (a->lengths[l] && a->lengths[l] < shortest) shortest = a->lengths[l];
+  return a->lengths[length] ? log2(a->lengths[length]) : log2(shortest) - 1;
+}
+
 /* Where a run's value at a length stands, or the length's name (run -1). */
 static double x_of(const axes *a, const frame *f, int run, int length) {
-  const double low = log2(a->lengths[0]), high = log2(a->lengths[a->length_count - 1]);
-  const double share = high > low ? (log2(a->lengths[length]) - low) / (high - low) : 0.5;
+  double low = INFINITY, high = -INFINITY;
+  for (int l = 0; l < a->length_count; l++) {
+    low = fmin(low, step_of(a, l));
+    high = fmax(high, step_of(a, l));
+  }
+  const double share = high > low ? (step_of(a, length) - low) / (high - low) : 0.5;
   const double border = 4 - aside(a, 0);
   return f->left + border + share * (f->width - 2 * border) + (run < 0 ? 0 : aside(a, run));
 }

@@ -38,7 +38,7 @@ opens() {
 shows() { grep -qF -e "$1" "$work/dom" || complain "the page does not show: $1"; }
 
 # Pictures: results as still-evaluate writes them, small.
-"$still_evaluate" -t 1 -q --runs full,swa:64 --tasks sniah1 --lengths 200,320 -n 2 --plot "$work/lengths.svg" >/dev/null ||
+"$still_evaluate" -t 1 -q --runs full,swa:64 --tasks sniah1 --lengths 256,320 -n 2 --plot "$work/lengths.svg" >/dev/null ||
   complain "no results"
 "$still_evaluate" -t 1 -q --runs full,swa:64 --tasks sniah1 --lengths 320 -n 1 --depths 3 --plot "$work/depths.svg" \
   >/dev/null || complain "no results by depth"
