@@ -268,8 +268,8 @@ STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, c
 typedef struct still_mechanism still_mechanism;
 
 /* Records a session from now on: its queries and keys (4 (H + G) D bytes a token and layer), scores
- * and shares, of the first `most` tokens (0: all). Errors: ARGUMENT (the session is not empty),
- * UNSUPPORTED (not on the CPU), MEMORY. */
+ * and shares, of the first `most` tokens (0: all). Errors: ARGUMENT (the session is not empty, or
+ * forgets tokens: its option history), UNSUPPORTED (not on the CPU), MEMORY. */
 STILL_API still_status still_mechanism_create(still_mechanism **mechanism, still_session *session,
                                               int64_t most);
 /* Ends recording; before the session is destroyed. */

@@ -73,6 +73,9 @@ still_status still_mechanism_create(still_mechanism **out, still_session *sessio
   if (still_session_position(session) || most < 0)
     return still_fail(STILL_ERROR_ARGUMENT,
                       "a session can be recorded from its beginning on, for a number of tokens");
+  if (session->options.history)
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "a recorded session must remember all its tokens: history 0");
   still_mechanism *m;
   STILL_TRY(STILL_ALLOC(&m, 1, "a record"));
   m->most = (size_t)most;

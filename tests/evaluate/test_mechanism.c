@@ -297,6 +297,13 @@ static void parts_of_a_session(void **state) {
 
 static void refusals(void **state) {
   (void)state;
+  still_session_options forgetful = kind_options(STILL_ATTENTION_STILL);
+  still_session *session;
+  forgetful.history = 5;
+  check_ok(still_session_create(&session, model, &forgetful));
+  still_mechanism *none;
+  check_fails(still_mechanism_create(&none, session, 0), STILL_ERROR_ARGUMENT, "history 0");
+  still_session_destroy(session);
   const still_evaluation_run run = {"still", model, kind_options(STILL_ATTENTION_STILL)};
   still_mechanism *m;
   check_fails(still_evaluate_mechanism(&run, NULL, text, TOKENS, TOKENS + 1, &m),
