@@ -14,7 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_TOKENS = 65536, MADE_TOKENS = 2048, REPEATS = 5, STEPS = 256 };
+static const double WARM_SECONDS = 0.3;
+enum { MOST_TOKENS = 65536, MADE_TOKENS = 2048, REPEATS = 5, STEPS = 64 };
 
 typedef struct bench {
   still_vulkan *vulkan;
@@ -186,16 +187,20 @@ static double useful_flops(const bench *b, const layer *l, size_t n) {
   return sum * b->heads;
 }
 
+static double time_once(bench *b, layer *l, size_t n) {
+  check(still_vulkan_attention_reset(l->attention), "reset");
+  check(still_vulkan_finish(b->vulkan), "finish");
+  still_vulkan_timer_clear(b->vulkan);
+  forward(b, l, n);
+  check(still_vulkan_finish(b->vulkan), "finish");
+  return still_vulkan_timer_span(b->vulkan);
+}
+
 static double time_prefill(bench *b, layer *l, size_t n) {
-  double times[REPEATS];
-  for (int i = -2; i < REPEATS; i++) { /* two warm-ups, which also teach the block size */
-    check(still_vulkan_attention_reset(l->attention), "reset");
-    check(still_vulkan_finish(b->vulkan), "finish");
-    still_vulkan_timer_clear(b->vulkan);
-    forward(b, l, n);
-    check(still_vulkan_finish(b->vulkan), "finish");
-    if (i >= 0) times[i] = still_vulkan_timer_span(b->vulkan);
-  }
+  double times[REPEATS], warm = 0;
+  /* Warm-ups teach the block size and bring an idle device's clock up. */
+  for (int i = 0; i < 2 || (warm < WARM_SECONDS && i < 200); i++) warm += time_once(b, l, n);
+  for (int i = 0; i < REPEATS; i++) times[i] = time_once(b, l, n);
   return median(times, REPEATS);
 }
 
@@ -239,7 +244,8 @@ static double bench_prefill(bench *b, const char *name, still_attention_kind kin
   return seconds;
 }
 
-/* Steps of one token behind n others, several in a submission: the time of one. */
+/* Steps of one token behind n others, several in a submission: the time of one. The plan's context ends soon after them, so
+ * that the budget is nearly used up whatever n is. */
 static void bench_decode(bench *b, const char *name, still_attention_kind kind, still_dtype type,
                          int budget, size_t n) {
   layer l = make_layer(b, kind, type, budget, n + 8 * STEPS);

@@ -1,24 +1,34 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# compile_coopmat.sh GLSLANG: compiles the *_coopmat shaders into spirv/, for builds whose glslangValidator is older than
-# GL_KHR_cooperative_matrix (needs glslang 13 or newer). compile_coopmat.sh --check: says whether spirv/ is current.
+# compile_coopmat.sh GLSLANG SPIRV_OPT: compiles the *_coopmat shaders into spirv/, for builds whose glslangValidator is older than
+# GL_KHR_cooperative_matrix (needs glslang 13 or newer and a spirv-opt of that age, which unrolls loops and turns arrays of
+# matrices into values: drivers did half as well without). compile_coopmat.sh --check: says whether spirv/ is current.
 set -e
 cd "$(dirname "$0")"
 sums() {
-  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
+  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl feature_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
 }
 if [ "$1" = --check ]; then
   sums | diff - spirv/SOURCES && exit 0
-  echo "shaders/spirv is older than its sources: run shaders/compile_coopmat.sh GLSLANG"
+  echo "shaders/spirv is older than its sources: run shaders/compile_coopmat.sh GLSLANG SPIRV_OPT"
   exit 1
 fi
 mkdir -p spirv
+rm -f spirv/*.spv.h
 compile() { # stem suffix definition
   name=$1_$2
-  "$glslang" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 "$3" --vn "shader_$name" -o "spirv/$name.spv.h" "$1.comp"
+  "$glslang" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 "$3" -o spirv/code.spv "$1.comp"
+  "$spirv_opt" --target-env=vulkan1.1 -O --strip-debug spirv/code.spv -o spirv/code.spv
+  {
+    echo "const uint32_t shader_$name[] = {"
+    od -An -v -t x4 spirv/code.spv | sed 's/ \([0-9a-f]\{8\}\)/0x\1,/g'
+    echo "};"
+  } > "spirv/$name.spv.h"
+  rm spirv/code.spv
 }
 glslang=$1
-for stem in saliency feature_map linear_state linear_branch softmax_branch; do
+spirv_opt=$2
+for stem in saliency linear_state linear_branch softmax_branch; do
   for dim in 64 128; do compile ${stem}_coopmat d$dim -DDIM=$dim; done
 done
 for type in f16 bf16 q8_0; do

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Shared by the *_coopmat shaders: f16 tiles of 16 x 16 x 16 with f32 sums, four subgroups that own a 64-row tile as
-// 2 (rows) x 2 (columns). DIM is the head dimension, 64 or 128; chunks have 64 tokens. Further subgroups, where they are
-// narrower than 32 invocations, idle while the four multiply. Rows in shared memory are padded against bank conflicts.
+// Shared by the *_coopmat shaders: f16 tiles of 16 x 16 x 16 with f32 sums in subgroups of 32. DIM is the head dimension, 64 or
+// 128; chunks have 64 tokens. Rows in shared memory are padded against bank conflicts.
 #extension GL_KHR_cooperative_matrix : require
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_vote : require
 #extension GL_EXT_control_flow_attributes : require
 
 #define ROW_MAJOR gl_CooperativeMatrixLayoutRowMajor
@@ -12,9 +12,10 @@
 #define MATRIX_A coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseA>
 #define MATRIX_B coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseB>
 #define MATRIX_SUM coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
+#define MATRIX_SUM_F16 coopmat<float16_t, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator>
 
 #ifdef DIM
-const uint KEY_ROW = DIM + 8;  // halves of a row of keys or values in shared memory
-const uint LOGIT_ROW = 68;     // floats of a row of logits
-const uint DIM8 = DIM / 8;     // a row in uvec4
+const uint KEY_ROW = DIM + 8;       // halves of a row of keys or values in shared memory
+const uint DIM8 = DIM / 8;          // a row in uvec4
+const uint DIM_TILES = DIM / 16;    // tiles of 16 columns
 #endif

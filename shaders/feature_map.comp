@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // Features of queries or of routed keys (spec section 4): u = ||x|| x A / ||x A||, phi = max([softmax(u), softmax(-u)], 1e-12),
 // keys times their mask, so that kept tokens add nothing to the linear state.
@@ -29,13 +30,13 @@ vec4 load(uint head, uint i, uint c) {
 // Every invocation brings a value for each of its 8 rows; afterwards it has the row's.
 void reduce(uint tid, inout float a[8], inout float b[8], bool maximum) {
   uint ty = tid / 16, tx = tid % 16;
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     part_a[tx * 65 + ty * 8 + i] = a[i];
     part_b[tx * 65 + ty * 8 + i] = b[i];
   }
   barrier();
-  for (uint i = 0; i < 8; i++)
-    for (uint x = 0; x < 16; x++) {
+  [[unroll]] for (uint i = 0; i < 8; i++)
+    [[unroll]] for (uint x = 0; x < 16; x++) {
       float pa = part_a[x * 65 + ty * 8 + i], pb = part_b[x * 65 + ty * 8 + i];
       if (x == 0) {
         a[i] = pa;
@@ -51,22 +52,26 @@ void reduce(uint tid, inout float a[8], inout float b[8], bool maximum) {
 float sum4(vec4 x) { return x.x + x.y + x.z + x.w; }
 float max4(vec4 x) { return max(max(x.x, x.y), max(x.z, x.w)); }
 
+void fetch(uint tid, uint head, uint row0, uint d) {
+  [[unroll]] for (uint n = 0; n < STAGED_A; n++)
+    staged_a[n] = load(head, row0 + staged_row(tid, n), d / 4 + staged_group(tid));
+  [[unroll]] for (uint n = 0; n < STAGED_B; n++) {
+    uint i = tid + n * STILL_GROUP, k = i / B_ROW, c = i % B_ROW;
+    staged_b[n] = d + k < D && c < D4 ? map[(head * D + d + k) * D4 + c] : vec4(0);
+  }
+}
+
 void product(uint tid, uint head, uint row0, inout float squares[8]) {
   uint ty = tid / 16;
   clear_acc();
+  fetch(tid, head, row0, 0);
   for (uint d = 0; d < D; d += SLICE) {
-    for (uint i = tid; i < STILL_TILE * SLICE / 4; i += STILL_GROUP) {
-      uint r = i % STILL_TILE, k4 = i / STILL_TILE;
-      put_a(r, k4 * 4, load(head, row0 + r, d / 4 + k4));
-    }
-    for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {
-      uint k = i / B_ROW, c = i % B_ROW;
-      slices[B_SLICE + i] = d + k < D && c < D4 ? map[(head * D + d + k) * D4 + c] : vec4(0);
-    }
+    put_rows_and_b(tid);
     barrier();
-    for (uint k = 0; k < SLICE; k++) {
+    if (d + SLICE < D) fetch(tid, head, row0, d + SLICE);
+    [[unroll]] for (uint k = 0; k < SLICE; k++) {
       vec4 a0 = slices[k * A_ROW + 2 * ty], a1 = slices[k * A_ROW + 2 * ty + 1];
-      for (uint i = 0; i < 4; i++) {
+      [[unroll]] for (uint i = 0; i < 4; i++) {
         squares[i] += a0[i] * a0[i];
         squares[i + 4] += a1[i] * a1[i];
       }
@@ -80,18 +85,18 @@ void main() {
   uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16;
   uint head = gl_WorkGroupID.y, row0 = gl_WorkGroupID.x * STILL_TILE;
   float squares[8], a[8], b[8];
-  for (uint i = 0; i < 8; i++) squares[i] = 0.0;
+  [[unroll]] for (uint i = 0; i < 8; i++) squares[i] = 0.0;
   product(tid, head, row0, squares);
 
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     a[i] = b[i] = 0.0;
-    for (uint j = 0; j < COLS; j++) a[i] += dot(acc[i][j], acc[i][j]);
+    [[unroll]] for (uint j = 0; j < COLS; j++) a[i] += dot(acc[i][j], acc[i][j]);
   }
   reduce(tid, a, b, false);
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     float scale = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(squares[i]) / max(sqrt(a[i]), TINY) : 1.0;
     a[i] = b[i] = MINUS_INFINITY;
-    for (uint j = 0; j < COLS; j++) {
+    [[unroll]] for (uint j = 0; j < COLS; j++) {
       acc[i][j] *= scale;
       if (tx + 16 * j < D4) {
         a[i] = max(a[i], max4(acc[i][j]));
@@ -101,21 +106,21 @@ void main() {
   }
   reduce(tid, a, b, true);
   float most_a[8] = a, most_b[8] = b;
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     a[i] = b[i] = 0.0;
-    for (uint j = 0; j < COLS; j++)
+    [[unroll]] for (uint j = 0; j < COLS; j++)
       if (tx + 16 * j < D4) {
         a[i] += sum4(exp(acc[i][j] - most_a[i]));
         b[i] += sum4(exp(-acc[i][j] - most_b[i]));
       }
   }
   reduce(tid, a, b, false);
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     uint row = row0 + ty * 8 + i;
     if (row >= row_count()) continue;
     uint at = head * push.rows + first_row() + row;
     float factor = KEYS == 1 ? mask[route_head(head) * push.rows + first_row() + row] : 1.0;
-    for (uint j = 0; j < COLS; j++) {
+    [[unroll]] for (uint j = 0; j < COLS; j++) {
       uint c = tx + 16 * j;
       if (c >= D4) continue;
       phi[at * F4 + c] = STORE4(factor * max(exp(acc[i][j] - most_a[i]) / a[i], vec4(TINY)));

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // phi(q) . S and phi(q) . z of the new queries, S and z being the state before the previous chunk (spec section 4).
 // Groups: x = 64 rows of one chunk (chunks * ceil(C / 64)), y = head.
@@ -15,6 +16,18 @@ const uint SLICES = 16 * 17 + 16 * 32 > 8 * 17 + 8 * 64 ? 16 * 17 + 16 * 32 : 8 
 #include "tile_product.glsl"
 shared float z_slice[16];
 
+void fetch(uint tid, uint head, uint t0, uint t_end, uint state, uint f) {
+  [[unroll]] for (uint n = 0; n < STAGED_A; n++) {
+    uint t = t0 + staged_row(tid, n), f4 = f / 4 + staged_group(tid);
+    bool inside = t >= push.start && t < t_end && f4 < F4;
+    staged_a[n] = inside ? vec4(phi[(head * push.rows + t - push.start) * F4 + f4]) : vec4(0);
+  }
+  [[unroll]] for (uint n = 0; n < STAGED_B; n++) {
+    uint i = tid + n * STILL_GROUP, k = i / B_ROW, c = i % B_ROW;
+    staged_b[n] = f + k < F && c < D4 ? states[state + (f + k) * D4 + c] : vec4(0);
+  }
+}
+
 void main() {
   uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16, head = gl_WorkGroupID.y;
   uint tiles = (push.chunk + STILL_TILE - 1) / STILL_TILE;  // of a chunk
@@ -24,25 +37,18 @@ void main() {
   uint slot = chunk > push.route_first ? chunk - 1 - push.route_first : 0;
   uint state = (slot * push.heads + head) * (F * D4 + F4);
   float sums[8];
-  for (uint i = 0; i < 8; i++) sums[i] = 0.0;
+  [[unroll]] for (uint i = 0; i < 8; i++) sums[i] = 0.0;
   clear_acc();
+  fetch(tid, head, t0, t_end, state, 0);
   for (uint f = 0; f < F; f += SLICE) {
-    for (uint i = tid; i < STILL_TILE * SLICE / 4; i += STILL_GROUP) {
-      uint r = i % STILL_TILE, f4 = f / 4 + i / STILL_TILE, t = t0 + r;
-      bool inside = t >= push.start && t < t_end && f4 < F4;
-      put_a(r, i / STILL_TILE * 4,
-            inside ? vec4(phi[(head * push.rows + t - push.start) * F4 + f4]) : vec4(0));
-    }
-    for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {
-      uint k = i / B_ROW, c = i % B_ROW;
-      slices[B_SLICE + i] = f + k < F && c < D4 ? states[state + (f + k) * D4 + c] : vec4(0);
-    }
+    put_rows_and_b(tid);
     if (tid < SLICE) z_slice[tid] = f + tid < F ? states_floats[4 * (state + F * D4) + f + tid] : 0.0;
     barrier();
-    for (uint k = 0; k < SLICE; k++) {
+    if (f + SLICE < F) fetch(tid, head, t0, t_end, state, f + SLICE);
+    [[unroll]] for (uint k = 0; k < SLICE; k++) {
       vec4 a0 = slices[k * A_ROW + 2 * ty] * z_slice[k];
       vec4 a1 = slices[k * A_ROW + 2 * ty + 1] * z_slice[k];
-      for (uint i = 0; i < 4; i++) {
+      [[unroll]] for (uint i = 0; i < 4; i++) {
         sums[i] += a0[i];
         sums[i + 4] += a1[i];
       }
@@ -50,11 +56,11 @@ void main() {
     multiply_slice(tid);
     barrier();
   }
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     uint t = t0 + ty * 8 + i;
     if (t < push.start || t >= t_end) continue;
     uint row = head * push.rows + t - push.start;
-    for (uint j = 0; j < COLS; j++)
+    [[unroll]] for (uint j = 0; j < COLS; j++)
       if (tx + 16 * j < D4) linear[row * D4 + tx + 16 * j] = acc[i][j];
     if (tx == 0) linear_floats[4 * push.heads * push.rows * D4 + row] = sums[i];
   }

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // What each routed chunk adds to the linear state: S (F x D) = phi_k^T V, z = sum of phi_k.
 // Groups: x = routed chunk, y = head, z = 64 rows of S.
@@ -13,32 +14,39 @@ layout(set = 0, binding = 2) writeonly buffer b2_floats { float states_floats[];
 const uint SLICES = 16 * 17 + 16 * 32 > 8 * 17 + 8 * 64 ? 16 * 17 + 16 * 32 : 8 * 17 + 8 * 64;
 #include "tile_product.glsl"
 
+// Rows t .. of the chunk that begins in row0: 64 features, all values.
+void fetch(uint tid, uint head, uint row0, uint f0, uint t) {
+  [[unroll]] for (uint n = 0; n < STAGED_A; n++) {
+    uint i = tid + n * STILL_GROUP, k = i / (STILL_TILE / 4), f4 = f0 / 4 + i % (STILL_TILE / 4);
+    bool inside = t + k < push.chunk && f4 < F4;
+    staged_a[n] = inside ? vec4(phi[(head * push.rows + row0 + t + k) * F4 + f4]) : vec4(0);
+  }
+  [[unroll]] for (uint n = 0; n < STAGED_B; n++) {
+    uint i = tid + n * STILL_GROUP, k = i / B_ROW, c = i % B_ROW;
+    bool inside = t + k < push.chunk && c < D4;
+    staged_b[n] = inside ? vec4(work_v[(kv_head(head) * push.rows + row0 + t + k) * D4 + c]) : vec4(0);
+  }
+}
+
 void main() {
   uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16;
   uint slot = gl_WorkGroupID.x, head = gl_WorkGroupID.y, f0 = gl_WorkGroupID.z * STILL_TILE;
   uint row0 = (push.route_first + slot) * push.chunk - push.base;
-  uint kv = kv_head(head);
   float sums[8];
-  for (uint i = 0; i < 8; i++) sums[i] = 0.0;
+  [[unroll]] for (uint i = 0; i < 8; i++) sums[i] = 0.0;
   clear_acc();
+  fetch(tid, head, row0, f0, 0);
   for (uint t = 0; t < push.chunk; t += SLICE) {
-    for (uint i = tid; i < SLICE * STILL_TILE / 4; i += STILL_GROUP) {
-      uint k = i / (STILL_TILE / 4), f4 = f0 / 4 + i % (STILL_TILE / 4);
-      slices[k * A_ROW + i % (STILL_TILE / 4)] =
-          t + k < push.chunk && f4 < F4
-              ? vec4(phi[(head * push.rows + row0 + t + k) * F4 + f4])
-              : vec4(0);
+    [[unroll]] for (uint n = 0; n < STAGED_A; n++) {
+      uint i = tid + n * STILL_GROUP;
+      slices[i / (STILL_TILE / 4) * A_ROW + i % (STILL_TILE / 4)] = staged_a[n];
     }
-    for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {
-      uint k = i / B_ROW, c = i % B_ROW;
-      slices[B_SLICE + i] = t + k < push.chunk && c < D4
-                                ? vec4(work_v[(kv * push.rows + row0 + t + k) * D4 + c])
-                                : vec4(0);
-    }
+    put_b(tid);
     barrier();
-    for (uint k = 0; k < SLICE; k++) {
+    if (t + SLICE < push.chunk) fetch(tid, head, row0, f0, t + SLICE);
+    [[unroll]] for (uint k = 0; k < SLICE; k++) {
       vec4 a0 = slices[k * A_ROW + 2 * ty], a1 = slices[k * A_ROW + 2 * ty + 1];
-      for (uint i = 0; i < 4; i++) {
+      [[unroll]] for (uint i = 0; i < 4; i++) {
         sums[i] += a0[i];
         sums[i + 4] += a1[i];
       }
@@ -47,10 +55,10 @@ void main() {
     barrier();
   }
   uint state = (slot * push.heads + head) * (F * D4 + F4);
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     uint f = f0 + ty * 8 + i;
     if (f >= F) continue;
-    for (uint j = 0; j < COLS; j++)
+    [[unroll]] for (uint j = 0; j < COLS; j++)
       if (tx + 16 * j < D4) states[state + f * D4 + tx + 16 * j] = acc[i][j];
     if (tx == 0) states_floats[4 * (state + F * D4) + f] = sums[i];
   }

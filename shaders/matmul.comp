@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // out (n x rows) = in W^T in tiles of 64 rows of activations by 128 rows of W. Groups: x = rows of W / 128, y = n / 64.
 #include "shader_common.glsl"

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // Routing score of the new tokens (spec section 2). One workgroup: ROWS tokens of a head, against the ROWS + C - 1 keys
 // that their windows cover. Groups: x = tile of tokens, y = head.
@@ -11,12 +12,13 @@ layout(set = 0, binding = 1) readonly buffer b1 { STORE4 work_k[]; };  // (G, ro
 layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, rows)
 
 const uint ROWS = 32, SLICE4 = 4;              // query rows of a tile; channels at a time, in vec4
-const uint KEYS = (ROWS + C - 1 + 63) / 64 * 64;  // columns of the tile, in steps of 64
+const uint KEYS = (ROWS + C - 1 + 63) / 64 * 64;  // columns of the tile
+const uint STEP = KEYS % 128 == 0 ? 128 : 64;     // columns whose logits are made together, STEP / 16 by an invocation
 const uint S_ROW = KEYS + 1;
 
 shared float s[ROWS * S_ROW];
 shared vec4 q_slice[ROWS * (SLICE4 + 1)];
-shared vec4 k_slice[64 * (SLICE4 + 1)];
+shared vec4 k_slice[STEP * (SLICE4 + 1)];
 shared float part_a[STILL_GROUP], part_b[STILL_GROUP];
 
 // 4 invocations work on each row; these give all 4 the row's maximum and sum.
@@ -37,42 +39,47 @@ float row_sum(uint tid, float x) {
   return result;
 }
 
-// s[row][key] = q . k / sqrt(D), key 0 at position `first`; thread: 4 rows x 4 keys.
+vec4 staged_q, staged_k[STEP * SLICE4 / STILL_GROUP];  // the next slice, on its way while this one is multiplied
+
+void fetch(uint tid, uint head, uint t0, uint first, uint last, uint c) {
+  uint t = t0 + tid / SLICE4, qc = c + tid % SLICE4;
+  staged_q = t < push.start + push.count && qc < D4
+                 ? push.scale * q[((push.row0 + t - push.start) * push.heads + head) * D4 + qc]
+                 : vec4(0);
+  [[unroll]] for (uint n = 0; n < STEP * SLICE4 / STILL_GROUP; n++) {
+    uint i = tid + n * STILL_GROUP, p = first + i / SLICE4, kc = c + i % SLICE4;
+    staged_k[n] = p <= last && kc < D4 ? vec4(work_k[(kv_head(head) * push.rows + p - push.base) * D4 + kc]) : vec4(0);
+  }
+}
+
+// s[row][key] = q . k / sqrt(D), key 0 at position `first`; an invocation: 4 rows x STEP / 16 keys.
 void logits(uint tid, uint head, uint t0, uint first, uint last) {
-  uint ty = tid / 16, tx = tid % 16, kv = kv_head(head);
-  uint end = push.start + push.count;
-  for (uint tile = 0; tile < KEYS; tile += 64) {
-    float acc[4][4];
-    for (uint i = 0; i < 4; i++)
-      for (uint j = 0; j < 4; j++) acc[i][j] = 0.0;
+  uint ty = tid / 16, tx = tid % 16;
+  fetch(tid, head, t0, first, last, 0);
+  for (uint tile = 0; tile < KEYS; tile += STEP) {
+    float acc[4][STEP / 16];
+    [[unroll]] for (uint i = 0; i < 4; i++)
+      [[unroll]] for (uint j = 0; j < STEP / 16; j++) acc[i][j] = 0.0;
     for (uint c = 0; c < D4; c += SLICE4) {
-      uint r = tid / SLICE4, k4 = tid % SLICE4;
-      uint t = t0 + r;
-      q_slice[r * (SLICE4 + 1) + k4] =
-          t < end && c + k4 < D4
-              ? q[((push.row0 + t - push.start) * push.heads + head) * D4 + c + k4]
-              : vec4(0);
-      for (uint i = tid; i < 64 * SLICE4; i += STILL_GROUP) {
-        uint p = first + tile + i / SLICE4, kc = c + i % SLICE4;
-        k_slice[i / SLICE4 * (SLICE4 + 1) + i % SLICE4] =
-            p <= last && kc < D4 ? vec4(work_k[(kv * push.rows + p - push.base) * D4 + kc])
-                                 : vec4(0);
+      q_slice[tid / SLICE4 * (SLICE4 + 1) + tid % SLICE4] = staged_q;
+      [[unroll]] for (uint n = 0; n < STEP * SLICE4 / STILL_GROUP; n++) {
+        uint i = tid + n * STILL_GROUP;
+        k_slice[i / SLICE4 * (SLICE4 + 1) + i % SLICE4] = staged_k[n];
       }
       barrier();
-      for (uint k = 0; k < SLICE4; k++) {
-        vec4 a[4], b[4];
-        for (uint i = 0; i < 4; i++) {
-          a[i] = q_slice[(ty + 8 * i) * (SLICE4 + 1) + k];
-          b[i] = k_slice[(tx + 16 * i) * (SLICE4 + 1) + k];
-        }
-        for (uint i = 0; i < 4; i++)
-          for (uint j = 0; j < 4; j++) acc[i][j] += dot(a[i], b[j]);
+      if (c + SLICE4 < D4) fetch(tid, head, t0, first + tile, last, c + SLICE4);
+      else fetch(tid, head, t0, first + tile + STEP, last, 0);
+      [[unroll]] for (uint k = 0; k < SLICE4; k++) {
+        vec4 a[4], b[STEP / 16];
+        [[unroll]] for (uint i = 0; i < 4; i++) a[i] = q_slice[(ty + 8 * i) * (SLICE4 + 1) + k];
+        [[unroll]] for (uint j = 0; j < STEP / 16; j++) b[j] = k_slice[(tx + 16 * j) * (SLICE4 + 1) + k];
+        [[unroll]] for (uint i = 0; i < 4; i++)
+          [[unroll]] for (uint j = 0; j < STEP / 16; j++) acc[i][j] += dot(a[i], b[j]);
       }
       barrier();
     }
-    for (uint i = 0; i < 4; i++)
-      for (uint j = 0; j < 4; j++)
-        s[(ty + 8 * i) * S_ROW + tile + tx + 16 * j] = acc[i][j] * push.scale;
+    [[unroll]] for (uint i = 0; i < 4; i++)
+      [[unroll]] for (uint j = 0; j < STEP / 16; j++) s[(ty + 8 * i) * S_ROW + tile + tx + 16 * j] = acc[i][j];
   }
   barrier();
 }

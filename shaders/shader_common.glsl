@@ -9,7 +9,10 @@
 #endif
 #include "shader_interface.h"
 
-layout(local_size_x = STILL_GROUP, local_size_y = 1, local_size_z = 1) in;
+#ifndef GROUP
+#define GROUP STILL_GROUP
+#endif
+layout(local_size_x = GROUP, local_size_y = 1, local_size_z = 1) in;
 
 #define MINUS_INFINITY uintBitsToFloat(0xff800000u)
 const float TINY = 1e-12;  // floor of norms and features (spec section 4)

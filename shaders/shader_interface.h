@@ -17,8 +17,9 @@
 #define STILL_UINT uint32_t
 #endif
 
-/* Invocations of a workgroup, in all shaders; rows of a tile of queries and of a tile of keys. */
+/* Invocations of a workgroup, in all shaders but softmax_branch_coopmat.comp; rows of a tile of queries and of a tile of keys. */
 #define STILL_GROUP 128
+#define STILL_WIDE_GROUP 256
 #define STILL_TILE 64
 /* Decode: logits that one workgroup holds at a time; workgroups that share the columns of a head's linear state. */
 #define STILL_DECODE_ROWS 256
@@ -28,6 +29,8 @@
 
 /* f16 copies of the linear state are multiplied by this: sums of 65536 features times values below 256 stay finite. */
 #define STILL_STATE_SCALE 0.00390625f
+/* The same for what one chunk adds. */
+#define STILL_CHUNK_STATE_SCALE 0.0625f
 
 /* One block of new tokens through an attention layer. Positions count from the start of the sequence. */
 STILL_PUSH(attention) {

@@ -1,5 +1,6 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
 // Exact attention of 64 queries of a head over the kept tokens and the near ones, streamed in tiles of 64 keys with a running
 // maximum, and the merge with the linear branch (spec section 4). Only the softmax part is rescaled when the maximum moves.
@@ -17,111 +18,128 @@ layout(set = 0, binding = 5) readonly buffer b5_floats { float linear_floats[]; 
 layout(set = 0, binding = 6) readonly buffer b6 { vec4 gate[]; };      // (n, H D)
 layout(set = 0, binding = 7) writeonly buffer b7 { vec4 outputs[]; };  // (n, H D)
 
-const uint SLICES = 2 * 16 * 17;  // >= 16 x 32 and 8 x 64 vec4 of values
+const uint SLICES = 16 * 32;  // of values: 16 x 32 or 8 x 64 vec4
 #include "tile_product.glsl"
-const uint QK_SLICE = 16, K_SLICE = QK_SLICE * A_ROW;
-shared vec4 p[STILL_TILE * A_ROW];  // [key][query]: logits, then weights
-shared float part[2 * STILL_TILE], row_max[STILL_TILE], row_total[STILL_TILE],
-    row_scale[STILL_TILE];
+const uint QK_SLICE4 = 4, K_SLICE = 4 * QK_SLICE4 * A_ROW;  // channels of a slice in vec4; where its keys begin
+const uint STAGED = 4, STAGED_VALUES = SLICE * B_ROW / STILL_GROUP;
+shared vec4 p[STILL_TILE * A_ROW];  // weights [key][query]; while logits are made, two slices of queries and keys
+shared float row_max[STILL_TILE], row_total[STILL_TILE], row_scale[STILL_TILE];
 
-// p = scale q k^T for keys key0 .. key0+63 of a head; key `from` lies in row rows0, and keys from .. end-1 exist.
-#define LOGITS(name, keys)                                                                         \
-  void name(uint tid, uint head, uint t0, uint rows0, uint key0, uint from, uint end) {            \
-    uint ty = tid / 16, tx = tid % 16, last = push.start + push.count;                             \
-    vec4 s[8];                                                                                     \
-    for (uint i = 0; i < 8; i++) s[i] = vec4(0);                                                   \
-    for (uint d = 0; d < D4; d += QK_SLICE / 4) {                                                  \
-      for (uint i = tid; i < STILL_TILE * QK_SLICE / 4; i += STILL_GROUP) {                        \
-        uint r = i % STILL_TILE, c = d + i / STILL_TILE, t = t0 + r;                               \
-        bool inside = t >= push.start && t < last && c < D4;                                       \
-        vec4 x =                                                                                   \
-            inside ? q[((push.row0 + t - push.start) * push.heads + head) * D4 + c] : vec4(0);     \
-        put_a(r, i / STILL_TILE * 4, x * push.scale);                                              \
-        inside = key0 + r >= from && key0 + r < end && c < D4;                                     \
-        x = inside ? vec4(keys[(rows0 + key0 + r - from) * D4 + c]) : vec4(0);                     \
-        for (uint n = 0; n < 4; n++)                                                               \
-          slices[K_SLICE + (i / STILL_TILE * 4 + n) * A_ROW + r / 4][r % 4] = x[n];                \
-      }                                                                                            \
-      barrier();                                                                                   \
-      for (uint k = 0; k < QK_SLICE; k++) {                                                        \
-        vec4 a0 = slices[k * A_ROW + 2 * ty], a1 = slices[k * A_ROW + 2 * ty + 1];                 \
-        vec4 b = slices[K_SLICE + k * A_ROW + tx];                                                 \
-        for (uint i = 0; i < 4; i++) {                                                             \
-          s[i] += a0[i] * b;                                                                       \
-          s[i + 4] += a1[i] * b;                                                                   \
-        }                                                                                          \
-      }                                                                                            \
-      barrier();                                                                                   \
-    }                                                                                              \
-    for (uint j = 0; j < 4; j++) {                                                                 \
-      p[(4 * tx + j) * A_ROW + 2 * ty] = vec4(s[0][j], s[1][j], s[2][j], s[3][j]);                 \
-      p[(4 * tx + j) * A_ROW + 2 * ty + 1] = vec4(s[4][j], s[5][j], s[6][j], s[7][j]);             \
-    }                                                                                              \
-    barrier();                                                                                     \
-  }
+// 64 keys of a head, at positions or kept rows key0 .. key0+63 of which from .. end-1 exist; row rows0 holds `from`.
+struct key_tile {
+  bool kept;
+  uint rows0, key0, from, end;
+};
+bool exists(key_tile tile, uint i) { return tile.key0 + i >= tile.from && tile.key0 + i < tile.end; }
+uint row_of(key_tile tile, uint i) { return tile.rows0 + tile.key0 + i - tile.from; }
 
-// acc += p V for the same keys.
-#define VALUES(name, values)                                                                       \
-  void name(uint tid, uint rows0, uint key0, uint from, uint end) {                                \
-    uint ty = tid / 16, tx = tid % 16;                                                             \
-    for (uint k0 = 0; k0 < STILL_TILE; k0 += SLICE) {                                              \
-      for (uint i = tid; i < SLICE * B_ROW; i += STILL_GROUP) {                                    \
-        uint key = key0 + k0 + i / B_ROW, c = i % B_ROW;                                           \
-        bool inside = key >= from && key < end && c < D4;                                          \
-        slices[i] = inside ? vec4(values[(rows0 + key - from) * D4 + c]) : vec4(0);                \
-      }                                                                                            \
-      barrier();                                                                                   \
-      for (uint k = 0; k < SLICE; k++)                                                             \
-        multiply_row(ty, p[(k0 + k) * A_ROW + 2 * ty], p[(k0 + k) * A_ROW + 2 * ty + 1],           \
-                     k * B_ROW, tx);                                                               \
-      barrier();                                                                                   \
-    }                                                                                              \
-  }
-LOGITS(kept_logits, kept_k)
-LOGITS(near_logits, work_k)
-VALUES(kept_values, kept_v)
-VALUES(near_values, work_v)
+vec4 staged[STAGED];  // the next slice, on its way while this one is multiplied
 
-// Turns the logits of a tile into weights for the keys begin .. end-1 of the row's range and moves the row's maximum.
-// Two invocations share a row.
-void weigh(uint tid, uint begin, uint end) {
-  uint row = tid % STILL_TILE, half_ = tid / STILL_TILE * (STILL_TILE / 2);
-  uint from = clamp(begin, half_, half_ + STILL_TILE / 2);
-  uint to = clamp(end, half_, half_ + STILL_TILE / 2);
-  float most = MINUS_INFINITY;
-  for (uint key = from; key < to; key++) most = max(most, p[key * A_ROW + row / 4][row % 4]);
-  part[tid] = most;
-  barrier();
-  float old = row_max[row];
-  most = max(old, max(part[row], part[row + STILL_TILE]));
-  barrier();
-  float sum = 0;
-  for (uint key = half_; key < half_ + STILL_TILE / 2; key++) {
-    float weight = 0.0;
-    if (key >= from && key < to) weight = exp(p[key * A_ROW + row / 4][row % 4] - most);
-    p[key * A_ROW + row / 4][row % 4] = weight;
-    sum += weight;
+// Channels 4 d .. of 64 queries, then of the keys.
+void fetch_logits(uint tid, uint head, uint t0, key_tile tile, uint d) {
+  [[unroll]] for (uint n = 0; n < 2; n++) {
+    uint i = tid + n * STILL_GROUP, r = i / QK_SLICE4, c = d + i % QK_SLICE4, t = t0 + r;
+    staged[n] = staged[2 + n] = vec4(0);
+    if (t >= push.start && t < push.start + push.count && c < D4)
+      staged[n] = push.scale * q[((push.row0 + t - push.start) * push.heads + head) * D4 + c];
+    if (exists(tile, r) && c < D4) {
+      uint at = row_of(tile, r) * D4 + c;
+      staged[2 + n] = tile.kept ? vec4(kept_k[at]) : vec4(work_k[at]);
+    }
   }
-  part[tid] = sum;
-  barrier();
-  if (tid < STILL_TILE) {
-    float rescale = old == MINUS_INFINITY ? 0.0 : exp(old - most);
-    row_scale[row] = rescale;
-    row_max[row] = most;
-    row_total[row] = row_total[row] * rescale + part[row] + part[row + STILL_TILE];
+}
+void put_logits(uint tid, uint slice) {
+  [[unroll]] for (uint n = 0; n < 2; n++) {
+    uint i = tid + n * STILL_GROUP, r = i / QK_SLICE4, c = i % QK_SLICE4;
+    [[unroll]] for (uint m = 0; m < 4; m++) {
+      p[slice + (4 * c + m) * A_ROW + r / 4][r % 4] = staged[n][m];
+      p[slice + K_SLICE + (4 * c + m) * A_ROW + r / 4][r % 4] = staged[2 + n][m];
+    }
   }
-  barrier();
-  uint ty = tid / 16;
-  for (uint i = 0; i < 8; i++)
-    for (uint j = 0; j < COLS; j++) acc[i][j] *= row_scale[ty * 8 + i];
+}
+void multiply_logits(uint tid, uint slice, inout vec4 s[8]) {
+  uint ty = tid / 16, tx = tid % 16;
+  [[unroll]] for (uint k = 0; k < 4 * QK_SLICE4; k++) {
+    vec4 a0 = p[slice + k * A_ROW + 2 * ty], a1 = p[slice + k * A_ROW + 2 * ty + 1];
+    vec4 b = p[slice + K_SLICE + k * A_ROW + tx];
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+      s[i] += a0[i] * b;
+      s[i + 4] += a1[i] * b;
+    }
+  }
 }
 
-// The part of a range begin .. end-1 that falls into the tile at key0, counted from key0.
-uint inside_tile(uint x, uint key0) { return clamp(x, key0, key0 + STILL_TILE) - key0; }
+// Values of keys k0 .. k0 + SLICE - 1.
+void fetch_values(uint tid, key_tile tile, uint k0) {
+  [[unroll]] for (uint n = 0; n < STAGED_VALUES; n++) {
+    uint i = tid + n * STILL_GROUP, key = k0 + i / B_ROW, c = i % B_ROW;
+    staged[n] = vec4(0);
+    if (exists(tile, key) && c < D4) {
+      uint at = row_of(tile, key) * D4 + c;
+      staged[n] = tile.kept ? vec4(kept_v[at]) : vec4(work_v[at]);
+    }
+  }
+}
+void put_values(uint tid) {
+  [[unroll]] for (uint n = 0; n < STAGED_VALUES; n++) slices[tid + n * STILL_GROUP] = staged[n];
+}
+void multiply_values(uint tid, uint k0) {
+  uint ty = tid / 16, tx = tid % 16;
+  [[unroll]] for (uint k = 0; k < SLICE; k++)
+    multiply_row(ty, p[(k0 + k) * A_ROW + 2 * ty], p[(k0 + k) * A_ROW + 2 * ty + 1], k * B_ROW, tx);
+}
+
+float max4(vec4 x) { return max(max(x.x, x.y), max(x.z, x.w)); }
+float sum4(vec4 x) { return x.x + x.y + x.z + x.w; }
+
+// Every invocation brings a value for each of its 8 rows into `slices`, [tx][row]; the row's invocation combines them.
+void put_parts(uint tid, float x[8]) {
+  uint at = tid % 16 * A_ROW + 2 * (tid / 16);
+  slices[at] = vec4(x[0], x[1], x[2], x[3]);
+  slices[at + 1] = vec4(x[4], x[5], x[6], x[7]);
+}
+float part(uint x, uint row) { return slices[x * A_ROW + row / 4][row % 4]; }
+
+// Logits become weights; the rows' maxima move. In between two barriers; ends without one.
+void weigh(uint tid, inout vec4 s[8], inout float totals[8]) {
+  uint ty = tid / 16, tx = tid % 16;
+  float most[8];
+  [[unroll]] for (uint i = 0; i < 8; i++) most[i] = max4(s[i]);
+  put_parts(tid, most);
+  barrier();
+  if (tid < STILL_TILE) {
+    float old = row_max[tid], now = old;
+    [[unroll]] for (uint x = 0; x < 16; x++) now = max(now, part(x, tid));
+    row_max[tid] = now;
+    row_scale[tid] = old == MINUS_INFINITY ? 0.0 : exp(old - now);
+  }
+  barrier();
+  [[unroll]] for (uint i = 0; i < 8; i++) {
+    float reference = row_max[ty * 8 + i], factor = row_scale[ty * 8 + i];
+    [[unroll]] for (uint j = 0; j < 4; j++) s[i][j] = s[i][j] == MINUS_INFINITY ? 0.0 : exp(s[i][j] - reference);
+    totals[i] = totals[i] * factor + sum4(s[i]);
+    [[unroll]] for (uint j = 0; j < COLS; j++) acc[i][j] *= factor;
+  }
+  [[unroll]] for (uint j = 0; j < 4; j++) {
+    p[(4 * tx + j) * A_ROW + 2 * ty] = vec4(s[0][j], s[1][j], s[2][j], s[3][j]);
+    p[(4 * tx + j) * A_ROW + 2 * ty + 1] = vec4(s[4][j], s[5][j], s[6][j], s[7][j]);
+  }
+}
+
+void sum_totals(uint tid, float totals[8]) {
+  put_parts(tid, totals);
+  barrier();
+  if (tid < STILL_TILE) {
+    float sum = 0;
+    [[unroll]] for (uint x = 0; x < 16; x++) sum += part(x, tid);
+    row_total[tid] = sum;
+  }
+  barrier();
+}
 
 void merge(uint tid, uint head, uint t0) {
   uint ty = tid / 16, tx = tid % 16;
-  for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < 8; i++) {
     uint t = t0 + ty * 8 + i;
     if (t < push.start || t >= push.start + push.count) continue;
     uint row = head * push.rows + t - push.start;
@@ -129,7 +147,7 @@ void merge(uint tid, uint head, uint t0) {
     bool hybrid = (push.flags & STILL_FLAG_LINEAR) != 0;
     float total = row_total[ty * 8 + i];
     if (hybrid) total += linear_floats[4 * push.heads * push.rows * D4 + row];
-    for (uint j = 0; j < COLS; j++) {
+    [[unroll]] for (uint j = 0; j < COLS; j++) {
       uint c = tx + 16 * j;
       if (c >= D4) continue;
       vec4 y = acc[i][j];
@@ -140,31 +158,60 @@ void merge(uint tid, uint head, uint t0) {
   }
 }
 
+// Tile i: first the kept keys, then the near ones, whose tiles lie at multiples of 64 positions, so that sums do not depend on how
+// the input was split.
+key_tile tile_of(uint i, uint head, uint kept_end, uint near0, uint near_end) {
+  uint kept_tiles = (kept_end + STILL_TILE - 1) / STILL_TILE;
+  if (i < kept_tiles) return key_tile(true, route_head(head) * push.kept_rows, i * STILL_TILE, 0, kept_end);
+  return key_tile(false, kv_head(head) * push.rows, near0 + (i - kept_tiles) * STILL_TILE, push.base, near_end);
+}
+
 void main() {
-  uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
-  uint t0 = (push.start / STILL_TILE + gl_WorkGroupID.x) * STILL_TILE;
+  uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16, head = gl_WorkGroupID.y;
+  // the last tiles see the most keys: they go first
+  uint t0 = (push.start / STILL_TILE + gl_NumWorkGroups.x - 1 - gl_WorkGroupID.x) * STILL_TILE;
   uint t_first = max(t0, push.start);
   uint t_last = min(t0 + STILL_TILE, push.start + push.count) - 1;
-  uint t = clamp(t0 + tid % STILL_TILE, t_first, t_last);  // of this invocation's row in weigh()
-  if (tid < STILL_TILE) {
-    row_max[tid] = MINUS_INFINITY;
-    row_total[tid] = 0.0;
-  }
+  if (tid < STILL_TILE) row_max[tid] = MINUS_INFINITY;
   clear_acc();
-  barrier();
-  uint rows0 = route_head(head) * push.kept_rows, end = kept_visible(t_last), mine = kept_visible(t);
-  for (uint key0 = 0; key0 < end; key0 += STILL_TILE) {
-    kept_logits(tid, head, t0, rows0, key0, 0, end);
-    weigh(tid, 0, inside_tile(mine, key0));
-    kept_values(tid, rows0, key0, 0, end);
+  float totals[8];
+  [[unroll]] for (uint i = 0; i < 8; i++) totals[i] = 0.0;
+  uint kept_end = kept_visible(t_last), near0 = near_begin(t_first) / STILL_TILE * STILL_TILE, near_end = t_last + 1;
+  uint tiles = (kept_end + STILL_TILE - 1) / STILL_TILE + (near_end - near0 + STILL_TILE - 1) / STILL_TILE;
+  uint kept_all = kept_visible(t_first), near_all = near_begin(t_last);  // what all queries see
+  key_tile tile = tile_of(0, head, kept_end, near0, near_end);
+  fetch_logits(tid, head, t0, tile, 0);
+  for (uint i = 0; i < tiles; i++) {
+    vec4 s[8];
+    [[unroll]] for (uint j = 0; j < 8; j++) s[j] = vec4(0);
+    for (uint d = 0; d < D4; d += QK_SLICE4) {
+      uint slice = d / QK_SLICE4 % 2 * 2 * K_SLICE;
+      put_logits(tid, slice);
+      barrier();
+      if (d + QK_SLICE4 < D4) fetch_logits(tid, head, t0, tile, d + QK_SLICE4);
+      else fetch_values(tid, tile, 0);
+      multiply_logits(tid, slice, s);
+    }
+    bool all_ = tile.kept ? tile.key0 + STILL_TILE <= kept_all : tile.key0 >= near_all && tile.key0 + STILL_TILE - 1 <= t_first;
+    if (!all_)
+      [[unroll]] for (uint j = 0; j < 8; j++) {
+        uint t = clamp(t0 + 8 * ty + j, t_first, t_last);
+        uint first = tile.kept ? 0 : near_begin(t), visible = (tile.kept ? kept_visible(t) : t + 1) - first;
+        [[unroll]] for (uint c = 0; c < 4; c++)
+          if (tile.key0 + 4 * tx + c - first >= visible) s[j][c] = MINUS_INFINITY;  // also before first
+      }
+    weigh(tid, s, totals);
+    key_tile next = tile_of(i + 1, head, kept_end, near0, near_end);
+    for (uint k0 = 0; k0 < STILL_TILE; k0 += SLICE) {
+      put_values(tid);
+      barrier();
+      if (k0 + SLICE < STILL_TILE) fetch_values(tid, tile, k0 + SLICE);
+      else if (i + 1 < tiles) fetch_logits(tid, head, t0, next, 0);
+      multiply_values(tid, k0);
+      barrier();
+    }
+    tile = next;
   }
-  // Tiles of near keys lie at multiples of 64 positions, so that sums do not depend on how the input was split.
-  rows0 = kv_head(head) * push.rows;
-  end = t_last + 1;
-  for (uint key0 = near_begin(t_first) / STILL_TILE * STILL_TILE; key0 < end; key0 += STILL_TILE) {
-    near_logits(tid, head, t0, rows0, key0, push.base, end);
-    weigh(tid, inside_tile(near_begin(t), key0), inside_tile(t + 1, key0));
-    near_values(tid, rows0, key0, push.base, end);
-  }
+  sum_totals(tid, totals);
   merge(tid, head, t0);
 }

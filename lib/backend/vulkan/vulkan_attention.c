@@ -15,7 +15,8 @@ enum { MOST_DIM = 256, MOST_ROWS_UNBOUNDED = 1 << 30 };
 /* Bytes of shared memory of saliency.comp. */
 static uint32_t saliency_bytes(uint32_t chunk) {
   const uint32_t keys = (32 + chunk - 1 + 63) / 64 * 64;
-  return 32 * (keys + 1) * 4 + (32 + 64) * 5 * 16 + 2 * STILL_GROUP * 4;
+  const uint32_t step = keys % 128 ? 64 : 128;
+  return 32 * (keys + 1) * 4 + (32 + step) * 5 * 16 + 2 * STILL_GROUP * 4;
 }
 
 static still_status check_still(const still_vulkan *vulkan, const still_attention_options *o) {
@@ -290,7 +291,9 @@ still_status still_vulkan_attention_forward(still_vulkan_attention *attention,
     /* Blocks end where chunks end, so that all but the first begin with a whole one. */
     const uint32_t unit =
         attention->shape.lower == STILL_LOWER_CHUNK ? attention->shape.chunk : STILL_TILE;
-    uint32_t count = most - (uint32_t)(attention->tokens % unit);
+    const uint32_t over = (uint32_t)(attention->tokens % unit);
+    /* cooperative matrices want the block to begin there, too */
+    uint32_t count = attention->coopmat && over ? unit - over : most - over;
     if (count > n - done) count = (uint32_t)(n - done);
     STILL_TRY(still_vulkan_prefill_block(attention, rows, (uint32_t)done, count));
     if (scores) STILL_TRY(read_scores(attention, count, done, n, scores));

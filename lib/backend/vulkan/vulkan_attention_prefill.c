@@ -6,8 +6,10 @@
 
 #include "base/memory.h"
 
-/* Work space of a block is bounded by this much for its largest array. */
-static const uint64_t most_work_bytes = 256u << 20;
+/* The largest array of a block's work space takes this much at most, and this part of the device's memory. */
+static const uint64_t most_work_bytes = 512u << 20, work_part = 32;
+/* What cooperative matrices gain over plain shaders, for the length of submissions. */
+static const double coopmat_gain = 8;
 /* The shortest guaranteed maxComputeWorkGroupCount. */
 enum { MOST_GROUPS = 65535 };
 
@@ -48,6 +50,17 @@ static uint64_t smaller(uint64_t a, uint64_t b) {
   return a < b ? a : b;
 }
 
+static uint64_t work_limit(const still_vulkan *vulkan) {
+  const VkPhysicalDeviceMemoryProperties *memory = &vulkan->memory.properties;
+  uint64_t heap = 0;
+  for (uint32_t i = 0; i < memory->memoryHeapCount; i++)
+    if (memory->memoryHeaps[i].flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT &&
+        memory->memoryHeaps[i].size > heap)
+      heap = memory->memoryHeaps[i].size;
+  heap = smaller(heap, vulkan->limits.heap) / work_part;
+  return smaller(smaller(most_work_bytes, heap), vulkan->limits.storage_range);
+}
+
 /* Operations of the softmax branch for each new token, the longest shader of a block. */
 static double softmax_work(const still_vulkan_attention *attention, double tokens) {
   const attention_push *shape = &attention->shape;
@@ -61,7 +74,7 @@ uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
   const still_vulkan *vulkan = attention->vulkan;
   const attention_push *shape = &attention->shape;
   const uint64_t dim = (uint64_t)attention->plan->options.head_dim, heads = shape->heads;
-  const uint64_t most = smaller(most_work_bytes, vulkan->limits.storage_range);
+  const uint64_t most = work_limit(vulkan);
   const uint64_t unit = shape->lower == STILL_LOWER_CHUNK ? shape->chunk : STILL_TILE;
   uint64_t units = MOST_GROUPS / (unit * shape->kv_heads * dim / 4 / STILL_GROUP + 1);
   units = smaller(units, most / (unit * heads * 2 * dim * sizeof(float)));
@@ -69,7 +82,8 @@ uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
     units = smaller(units, most / (heads * (2 * dim * dim + 2 * dim) * sizeof(float)));
   units = units > 4 ? units - 3 : 1; /* room for the near tokens and one more state */
   const double work = softmax_work(attention, (double)attention->tokens + 1) * (double)unit;
-  const double by_time = still_vulkan_work_of(vulkan, 0.05) / work;
+  const double gain = attention->coopmat ? coopmat_gain : 1;
+  const double by_time = gain * still_vulkan_work_of(vulkan, 0.05) / work;
   if (by_time < (double)units) units = by_time > 1 ? (uint64_t)by_time : 1;
   return (uint32_t)(units * unit);
 }
@@ -82,11 +96,15 @@ typedef struct block {
   still_vulkan_work *work;
   const still_vulkan_rows *rows;
   attention_push push;
-  bool coopmat; /* all stages by cooperative matrices: the block begins with a chunk */
+  bool coopmat; /* stages by cooperative matrices: the block begins with a tile */
 } block;
 
 static uint32_t groups_of(uint64_t items) {
   return (uint32_t)((items + STILL_GROUP - 1) / STILL_GROUP);
+}
+
+static uint32_t tiles_of(uint32_t rows, uint32_t tile) {
+  return (rows + tile - 1) / tile;
 }
 
 /* variant: the second specialisation constant, after the head dimension. */
@@ -107,10 +125,10 @@ static still_status run(const block *b, still_shader f32, uint32_t variant,
 }
 
 /* The same by cooperative matrices, in the variant of the head dimension. */
-static still_status run_coopmat(const block *b, still_shader d64, uint32_t variant,
-                                still_vulkan_dispatch dispatch) {
+static still_status run_coopmat(const block *b, still_shader d64, still_vulkan_dispatch dispatch) {
   const bool d128 = b->attention->plan->options.head_dim == 128;
-  return run_as(b, d128 ? (still_shader)(d64 + 1) : d64, variant, dispatch);
+  dispatch.gain = coopmat_gain;
+  return run_as(b, d128 ? (still_shader)(d64 + 1) : d64, 0, dispatch);
 }
 
 static double work_of(const block *b, double tokens, double per_token) {
@@ -160,7 +178,7 @@ static still_status saliency(const block *b) {
   if (!b->coopmat || b->push.metric > STILL_METRIC_QK)
     return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
   dispatch.groups[0] = (b->push.count + 63) / 64;
-  return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, 0, dispatch);
+  return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, dispatch);
 }
 
 static still_status route(const block *b) {
@@ -178,16 +196,13 @@ static still_status route(const block *b) {
 static still_status feature_map(const block *b, bool keys) {
   still_vulkan_attention *a = b->attention;
   const uint32_t tokens = keys ? b->push.route_count * b->push.chunk : b->push.count;
-  still_vulkan_dispatch dispatch = {
-      .buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q, &b->work->mask,
-                  &b->work->features},
-      .writes = 1 << 4,
-      .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
-      .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)};
-  if (!b->coopmat) return run(b, STILL_SHADER_feature_map_f32, keys, dispatch);
-  dispatch.buffers[2] = keys ? &a->map_k_f16 : &a->map_q_f16;
-  dispatch.groups[0] = (tokens + 31) / 32;
-  return run_coopmat(b, STILL_SHADER_feature_map_coopmat_d64, keys, dispatch);
+  return run(b, STILL_SHADER_feature_map_f32, keys,
+             (still_vulkan_dispatch){
+                 .buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q,
+                             &b->work->mask, &b->work->features},
+                 .writes = 1 << 4,
+                 .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
+                 .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)});
 }
 
 /* The states before each routed chunk, and the cache's after all of them. */
@@ -195,52 +210,93 @@ static still_status linear_state(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t features = 2 * (uint32_t)a->plan->options.head_dim;
   const uint64_t size = (uint64_t)b->push.heads * features * (features / 2 + 1) / 4;
-  const still_vulkan_dispatch add = {
-      .buffers = {&b->work->features, &b->work->values, &b->work->states},
-      .writes = 1 << 2,
-      .groups = {b->push.route_count, b->push.heads, (features + STILL_TILE - 1) / STILL_TILE},
-      .work = work_of(b, b->push.route_count * b->push.chunk, 2.0 * features)};
-  const still_vulkan_dispatch prefix = {
-      .buffers = {&b->work->states, &a->state, b->coopmat ? &b->work->state_copies : NULL},
-      .writes = 7,
-      .groups = {groups_of(size), 1, 1},
-      .work = 32.0 * (double)size * (b->push.route_count + 1)};
-  if (b->push.route_count)
-    STILL_TRY(b->coopmat ? run_coopmat(b, STILL_SHADER_linear_state_coopmat_d64, 0, add)
-                         : run(b, STILL_SHADER_linear_state_f32, 0, add));
-  if (b->coopmat) return run_as(b, STILL_SHADER_linear_prefix_f16_states, 0, prefix);
-  return b->push.route_count ? run(b, STILL_SHADER_linear_prefix_f32, 0, prefix) : STILL_OK;
+  if (!b->push.route_count) return STILL_OK;
+  STILL_TRY(feature_map(b, true));
+  STILL_TRY(run(
+      b, STILL_SHADER_linear_state_f32, 0,
+      (still_vulkan_dispatch){
+          .buffers = {&b->work->features, &b->work->values, &b->work->states},
+          .writes = 1 << 2,
+          .groups = {b->push.route_count, b->push.heads, (features + STILL_TILE - 1) / STILL_TILE},
+          .work = work_of(b, b->push.route_count * b->push.chunk, 2.0 * features)}));
+  return run_as(b, STILL_SHADER_linear_prefix_f32, 0,
+                (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state},
+                                        .writes = 3,
+                                        .groups = {groups_of(size), 1, 1},
+                                        .work = 32.0 * (double)size * (b->push.route_count + 1)});
 }
 
 static still_status linear_branch(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t chunk = b->push.chunk, features = 2 * (uint32_t)a->plan->options.head_dim;
   const uint32_t chunks = (b->push.start + b->push.count - 1) / chunk - b->push.start / chunk + 1;
-  still_vulkan_dispatch dispatch = {
-      .buffers = {&b->work->features, b->push.route_count ? &b->work->states : &a->state,
-                  &b->work->linear},
-      .writes = 1 << 2,
-      .groups = {chunks * ((chunk + STILL_TILE - 1) / STILL_TILE), b->push.heads, 1},
-      .work = work_of(b, b->push.count, 2.0 * features)};
-  if (!b->coopmat) return run(b, STILL_SHADER_linear_branch_f32, 0, dispatch);
-  dispatch.buffers[1] = &b->work->state_copies;
-  return run_coopmat(b, STILL_SHADER_linear_branch_coopmat_d64, 0, dispatch);
+  STILL_TRY(feature_map(b, false));
+  return run(b, STILL_SHADER_linear_branch_f32, 0,
+             (still_vulkan_dispatch){
+                 .buffers = {&b->work->features, b->push.route_count ? &b->work->states : &a->state,
+                             &b->work->linear},
+                 .writes = 1 << 2,
+                 .groups = {chunks * ((chunk + STILL_TILE - 1) / STILL_TILE), b->push.heads, 1},
+                 .work = work_of(b, b->push.count, 2.0 * features)});
 }
 
-static still_status softmax_branch(const block *b) {
+static still_vulkan_dispatch softmax_dispatch(const block *b) {
   still_vulkan_attention *a = b->attention;
   const bool full = b->push.lower == STILL_LOWER_ALL;
-  const bool linear = b->push.flags & STILL_FLAG_LINEAR;
   const uint32_t last = b->push.start + b->push.count - 1;
-  const still_vulkan_dispatch dispatch = {
+  return (still_vulkan_dispatch){
       .buffers = {b->rows->q, &a->kept_k, &a->kept_v, full ? &a->near_k : &b->work->keys,
-                  full ? &a->near_v : &b->work->values, linear ? &b->work->linear : &b->work->mask,
+                  full ? &a->near_v : &b->work->values,
+                  b->push.flags & STILL_FLAG_LINEAR ? &b->work->linear : &b->work->mask,
                   b->rows->gate ? b->rows->gate : b->rows->q, b->rows->out},
       .writes = 1 << 7,
       .groups = {last / STILL_TILE - b->push.start / STILL_TILE + 1, b->push.heads, 1},
       .work = softmax_work(a, last) * b->push.count};
-  return a->coopmat ? run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, 0, dispatch)
-                    : run(b, STILL_SHADER_softmax_branch_f32, 0, dispatch);
+}
+
+static still_status softmax_branch(const block *b) {
+  return run(b, STILL_SHADER_softmax_branch_f32, 0, softmax_dispatch(b));
+}
+
+/* ---- stages by cooperative matrices ------------------------------------------------------------------------ */
+
+static still_status linear_state_coopmat(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint64_t dim = (uint64_t)a->plan->options.head_dim;
+  const uint64_t size = b->push.heads * 2 * dim * (dim + 1) / 8;
+  if (b->push.route_count)
+    STILL_TRY(run_coopmat(
+        b, STILL_SHADER_linear_state_coopmat_d64,
+        (still_vulkan_dispatch){.buffers = {&b->work->keys, &b->work->values, &a->map_k_f16,
+                                            &b->work->mask, &b->work->states},
+                                .writes = 1 << 4,
+                                .groups = {b->push.route_count, b->push.heads, 1},
+                                .work = work_of(b, b->push.route_count * b->push.chunk,
+                                                6.0 * (double)dim)}));
+  return run_as(
+      b, STILL_SHADER_linear_prefix_coopmat_f16, 0,
+      (still_vulkan_dispatch){
+          .buffers = {&b->work->states, &a->state, &b->work->state_copies},
+          .writes = 1 << 1 | 1 << 2,
+          .groups = {groups_of(size), 1, 1},
+          .work = 32.0 * (double)size * (b->push.route_count + 1)});
+}
+
+static still_status linear_branch_coopmat(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  return run_coopmat(b, STILL_SHADER_linear_branch_coopmat_d64,
+                     (still_vulkan_dispatch){
+                         .buffers = {b->rows->q, &b->work->state_copies, &b->work->linear,
+                                     &a->map_q_f16},
+                         .writes = 1 << 2,
+                         .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
+                         .work = work_of(b, b->push.count, 6.0 * a->plan->options.head_dim)});
+}
+
+static still_status softmax_branch_coopmat(const block *b) {
+  still_vulkan_dispatch dispatch = softmax_dispatch(b);
+  dispatch.groups[0] = tiles_of(b->push.count, STILL_WIDE_GROUP / 2); /* 16 queries of 32 invocations */
+  return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
 }
 
 /* The first tokens of a sliding window's sequence stay visible. */
@@ -291,11 +347,13 @@ static still_status reserve_work(block *b) {
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->keys, b->push.kv_heads * rows * dim * element));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
   if (!(b->push.flags & STILL_FLAG_LINEAR)) return STILL_OK;
-  const uint64_t slots = b->push.route_count + 1;
-  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
+  const uint64_t states = (b->push.route_count + 1) * heads * 2 * dim * (dim + 1);
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
-  const uint64_t states = slots * heads * 2 * dim * (dim + 1);
-  if (b->coopmat) STILL_TRY(still_vulkan_work_reserve(vulkan, &w->state_copies, states * 2));
+  if (b->coopmat) {
+    STILL_TRY(still_vulkan_work_reserve(vulkan, &w->state_copies, states * 2));
+    return still_vulkan_work_reserve(vulkan, &w->states, states * 2);
+  }
+  STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
   return still_vulkan_work_reserve(vulkan, &w->states, states * 4);
 }
 
@@ -305,7 +363,7 @@ static still_status full_block(block *b) {
   b->push.work_row0 = b->push.start;
   STILL_TRY(gather(b));
   b->push.base = 0;
-  return softmax_branch(b);
+  return b->coopmat ? softmax_branch_coopmat(b) : softmax_branch(b);
 }
 
 static still_status hybrid_block(block *b) {
@@ -316,13 +374,16 @@ static still_status hybrid_block(block *b) {
     STILL_TRY(saliency(b));
     if (b->push.route_count) STILL_TRY(route(b));
   }
-  if (b->push.flags & STILL_FLAG_LINEAR) {
-    if (b->push.route_count) STILL_TRY(feature_map(b, true));
-    STILL_TRY(linear_state(b));
-    STILL_TRY(feature_map(b, false));
-    STILL_TRY(linear_branch(b));
+  const bool linear = b->push.flags & STILL_FLAG_LINEAR;
+  if (b->coopmat) {
+    if (linear) STILL_TRY(linear_state_coopmat(b));
+    if (linear) STILL_TRY(linear_branch_coopmat(b));
+    STILL_TRY(softmax_branch_coopmat(b));
+  } else {
+    if (linear) STILL_TRY(linear_state(b));
+    if (linear) STILL_TRY(linear_branch(b));
+    STILL_TRY(softmax_branch(b));
   }
-  STILL_TRY(softmax_branch(b));
   return scatter(b);
 }
 
@@ -340,7 +401,6 @@ still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
   b.push.rows = b.push.start + count - b.push.base;
   if (b.push.lower == STILL_LOWER_CHUNK) plan_routing(&b.push);
   b.coopmat = attention->coopmat && b.push.start % STILL_TILE == 0;
-  if (b.coopmat) b.push.rows += STILL_TILE; /* whole tiles are written */
   /* Before the third chunk there is nothing in the linear state. */
   if (attention->state.handle && b.push.start + count > 2 * b.push.chunk)
     b.push.flags |= STILL_FLAG_LINEAR;

@@ -292,7 +292,7 @@ still_status still_vulkan_run(still_vulkan *vulkan, const still_vulkan_dispatch 
                              dispatch->groups[2]);
   still_vulkan_timer_after(vulkan, commands->current);
   slot->dispatches++;
-  slot->work += dispatch->work;
+  slot->work += dispatch->gain > 0 ? dispatch->work / dispatch->gain : dispatch->work;
   return STILL_OK;
 }
 

@@ -24,6 +24,7 @@ typedef struct still_vulkan_dispatch {
   uint32_t push_bytes;
   uint32_t groups[3];
   double work; /* floating-point operations, or bytes if more: only proportions matter */
+  double gain; /* how many times faster than plain shaders it does them, roughly; 0 means 1 */
 } still_vulkan_dispatch;
 
 typedef struct still_vulkan_slot {
