@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
+#extension GL_EXT_control_flow_attributes : require
 // Features of queries or of routed keys (spec section 4): u = ||x|| x A / ||x A||, phi = max([softmax(u), softmax(-u)], 1e-12),
 // keys times their mask, so that kept tokens add nothing to the linear state.
 // Groups: x = 64 tokens, y = head. KEYS: 0 = the new queries, rows from 0; 1 = keys of the routed chunks, work rows.
@@ -27,17 +27,17 @@ vec4 load(uint head, uint i, uint c) {
   return q[((push.row0 + i) * push.heads + head) * D4 + c];
 }
 
-// Every invocation brings a value for each of its 8 rows; afterwards it has the row's.
-void reduce(uint tid, inout float a[8], inout float b[8], bool maximum) {
+// Every invocation brings a value for each of its rows; afterwards it has the row's.
+void reduce(uint tid, inout float a[OWN_ROWS], inout float b[OWN_ROWS], bool maximum) {
   uint ty = tid / 16, tx = tid % 16;
-  [[unroll]] for (uint i = 0; i < 8; i++) {
-    part_a[tx * 65 + ty * 8 + i] = a[i];
-    part_b[tx * 65 + ty * 8 + i] = b[i];
+  [[unroll]] for (uint i = 0; i < OWN_ROWS; i++) {
+    part_a[tx * 65 + ty * OWN_ROWS + i] = a[i];
+    part_b[tx * 65 + ty * OWN_ROWS + i] = b[i];
   }
   barrier();
-  [[unroll]] for (uint i = 0; i < 8; i++)
-    [[unroll]] for (uint x = 0; x < 16; x++) {
-      float pa = part_a[x * 65 + ty * 8 + i], pb = part_b[x * 65 + ty * 8 + i];
+  [[unroll]] for (uint i = 0; i < OWN_ROWS; i++)
+    for (uint x = 0; x < 16; x++) {
+      float pa = part_a[x * 65 + ty * OWN_ROWS + i], pb = part_b[x * 65 + ty * OWN_ROWS + i];
       if (x == 0) {
         a[i] = pa;
         b[i] = pb;
@@ -56,45 +56,41 @@ void fetch(uint tid, uint head, uint row0, uint d) {
   [[unroll]] for (uint n = 0; n < STAGED_A; n++)
     staged_a[n] = load(head, row0 + staged_row(tid, n), d / 4 + staged_group(tid));
   [[unroll]] for (uint n = 0; n < STAGED_B; n++) {
-    uint i = tid + n * STILL_GROUP, k = i / B_ROW, c = i % B_ROW;
+    uint i = tid + n * GROUP, k = i / B_ROW, c = i % B_ROW;
     staged_b[n] = d + k < D && c < D4 ? map[(head * D + d + k) * D4 + c] : vec4(0);
   }
 }
 
-void product(uint tid, uint head, uint row0, inout float squares[8]) {
-  uint ty = tid / 16;
+// acc = x A; norms: ||x||^2 of the rows.
+void product(uint tid, uint head, uint row0, out float norms[OWN_ROWS]) {
+  float terms[STAGED_A];
+  [[unroll]] for (uint n = 0; n < STAGED_A; n++) terms[n] = 0.0;
   clear_acc();
   fetch(tid, head, row0, 0);
   for (uint d = 0; d < D; d += SLICE) {
+    [[unroll]] for (uint n = 0; n < STAGED_A; n++) terms[n] += dot(staged_a[n], staged_a[n]);
     put_rows_and_b(tid);
     barrier();
     if (d + SLICE < D) fetch(tid, head, row0, d + SLICE);
-    [[unroll]] for (uint k = 0; k < SLICE; k++) {
-      vec4 a0 = slices[k * A_ROW + 2 * ty], a1 = slices[k * A_ROW + 2 * ty + 1];
-      [[unroll]] for (uint i = 0; i < 4; i++) {
-        squares[i] += a0[i] * a0[i];
-        squares[i + 4] += a1[i] * a1[i];
-      }
-    }
     multiply_slice(tid);
     barrier();
   }
+  sum_staged(tid, terms, norms);
 }
 
 void main() {
   uint tid = gl_LocalInvocationID.x, ty = tid / 16, tx = tid % 16;
   uint head = gl_WorkGroupID.y, row0 = gl_WorkGroupID.x * STILL_TILE;
-  float squares[8], a[8], b[8];
-  [[unroll]] for (uint i = 0; i < 8; i++) squares[i] = 0.0;
-  product(tid, head, row0, squares);
+  float norms[OWN_ROWS], a[OWN_ROWS], b[OWN_ROWS];
+  product(tid, head, row0, norms);
 
-  [[unroll]] for (uint i = 0; i < 8; i++) {
+  [[unroll]] for (uint i = 0; i < OWN_ROWS; i++) {
     a[i] = b[i] = 0.0;
     [[unroll]] for (uint j = 0; j < COLS; j++) a[i] += dot(acc[i][j], acc[i][j]);
   }
   reduce(tid, a, b, false);
-  [[unroll]] for (uint i = 0; i < 8; i++) {
-    float scale = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(squares[i]) / max(sqrt(a[i]), TINY) : 1.0;
+  [[unroll]] for (uint i = 0; i < OWN_ROWS; i++) {
+    float scale = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(norms[i]) / max(sqrt(a[i]), TINY) : 1.0;
     a[i] = b[i] = MINUS_INFINITY;
     [[unroll]] for (uint j = 0; j < COLS; j++) {
       acc[i][j] *= scale;
@@ -105,8 +101,8 @@ void main() {
     }
   }
   reduce(tid, a, b, true);
-  float most_a[8] = a, most_b[8] = b;
-  [[unroll]] for (uint i = 0; i < 8; i++) {
+  float most_a[OWN_ROWS] = a, most_b[OWN_ROWS] = b;
+  [[unroll]] for (uint i = 0; i < OWN_ROWS; i++) {
     a[i] = b[i] = 0.0;
     [[unroll]] for (uint j = 0; j < COLS; j++)
       if (tx + 16 * j < D4) {
@@ -115,12 +111,12 @@ void main() {
       }
   }
   reduce(tid, a, b, false);
-  [[unroll]] for (uint i = 0; i < 8; i++) {
-    uint row = row0 + ty * 8 + i;
+  for (uint i = 0; i < OWN_ROWS; i++) {
+    uint row = row0 + ty * OWN_ROWS + i;
     if (row >= row_count()) continue;
     uint at = head * push.rows + first_row() + row;
     float factor = KEYS == 1 ? mask[route_head(head) * push.rows + first_row() + row] : 1.0;
-    [[unroll]] for (uint j = 0; j < COLS; j++) {
+    for (uint j = 0; j < COLS; j++) {
       uint c = tx + 16 * j;
       if (c >= D4) continue;
       phi[at * F4 + c] = STORE4(factor * max(exp(acc[i][j] - most_a[i]) / a[i], vec4(TINY)));

@@ -1,7 +1,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
+#extension GL_EXT_control_flow_attributes : require
 // Running sums over the routed chunks of a block: slot i becomes the state before chunk route_first + i, the last slot and
 // the cache the state after all of them.
 #include "shader_common.glsl"

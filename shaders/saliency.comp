@@ -1,11 +1,12 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
-#extension GL_EXT_control_flow_attributes : require
 // SPDX-License-Identifier: MIT
+#extension GL_EXT_control_flow_attributes : require
 // Routing score of the new tokens (spec section 2). One workgroup: ROWS tokens of a head, against the ROWS + C - 1 keys
 // that their windows cover. Groups: x = tile of tokens, y = head.
 #include "shader_common.glsl"
 #include "attention_common.glsl"
+#include "unroll.glsl"
 layout(constant_id = 1) const uint C = 64;
 layout(set = 0, binding = 0) readonly buffer b0 { vec4 q[]; };       // (n, H D)
 layout(set = 0, binding = 1) readonly buffer b1 { STORE4 work_k[]; };  // (G, rows, D)
@@ -13,6 +14,7 @@ layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, ro
 
 const uint ROWS = 32, SLICE4 = 4;              // query rows of a tile; channels at a time, in vec4
 const uint KEYS = (ROWS + C - 1 + 63) / 64 * 64;  // columns of the tile
+const uint K_STEP = UNROLL < SLICE4 ? UNROLL : SLICE4;
 const uint STEP = KEYS % 128 == 0 ? 128 : 64;     // columns whose logits are made together, STEP / 16 by an invocation
 const uint S_ROW = KEYS + 1;
 
@@ -69,7 +71,8 @@ void logits(uint tid, uint head, uint t0, uint first, uint last) {
       barrier();
       if (c + SLICE4 < D4) fetch(tid, head, t0, first + tile, last, c + SLICE4);
       else fetch(tid, head, t0, first + tile + STEP, last, 0);
-      [[unroll]] for (uint k = 0; k < SLICE4; k++) {
+      for (uint k0 = 0; k0 < SLICE4; k0 += K_STEP) [[unroll]] for (uint n = 0; n < K_STEP; n++) {
+        uint k = k0 + n;
         vec4 a[4], b[STEP / 16];
         [[unroll]] for (uint i = 0; i < 4; i++) a[i] = q_slice[(ty + 8 * i) * (SLICE4 + 1) + k];
         [[unroll]] for (uint j = 0; j < STEP / 16; j++) b[j] = k_slice[(tx + 16 * j) * (SLICE4 + 1) + k];

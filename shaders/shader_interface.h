@@ -17,7 +17,7 @@
 #define STILL_UINT uint32_t
 #endif
 
-/* Invocations of a workgroup, in all shaders but softmax_branch_coopmat.comp; rows of a tile of queries and of a tile of keys. */
+/* Invocations of a workgroup, and of the softmax branch's; rows of a tile of queries and of a tile of keys. */
 #define STILL_GROUP 128
 #define STILL_WIDE_GROUP 256
 #define STILL_TILE 64

@@ -196,13 +196,13 @@ static still_status route(const block *b) {
 static still_status feature_map(const block *b, bool keys) {
   still_vulkan_attention *a = b->attention;
   const uint32_t tokens = keys ? b->push.route_count * b->push.chunk : b->push.count;
-  return run(b, STILL_SHADER_feature_map_f32, keys,
-             (still_vulkan_dispatch){
-                 .buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q,
-                             &b->work->mask, &b->work->features},
-                 .writes = 1 << 4,
-                 .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
-                 .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)});
+  return run(
+      b, STILL_SHADER_feature_map_f32, keys,
+      (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->keys, keys ? &a->map_k : &a->map_q,
+                                          &b->work->mask, &b->work->features},
+                              .writes = 1 << 4,
+                              .groups = {(tokens + STILL_TILE - 1) / STILL_TILE, b->push.heads, 1},
+                              .work = work_of(b, tokens, 2.0 * a->plan->options.head_dim)});
 }
 
 /* The states before each routed chunk, and the cache's after all of them. */
@@ -267,35 +267,35 @@ static still_status linear_state_coopmat(const block *b) {
   if (b->push.route_count)
     STILL_TRY(run_coopmat(
         b, STILL_SHADER_linear_state_coopmat_d64,
-        (still_vulkan_dispatch){.buffers = {&b->work->keys, &b->work->values, &a->map_k_f16,
-                                            &b->work->mask, &b->work->states},
-                                .writes = 1 << 4,
-                                .groups = {b->push.route_count, b->push.heads, 1},
-                                .work = work_of(b, b->push.route_count * b->push.chunk,
-                                                6.0 * (double)dim)}));
+        (still_vulkan_dispatch){
+            .buffers = {&b->work->keys, &b->work->values, &a->map_k_f16, &b->work->mask,
+                        &b->work->states},
+            .writes = 1 << 4,
+            .groups = {b->push.route_count, b->push.heads, 1},
+            .work = work_of(b, b->push.route_count * b->push.chunk, 6.0 * (double)dim)}));
   return run_as(
       b, STILL_SHADER_linear_prefix_coopmat_f16, 0,
-      (still_vulkan_dispatch){
-          .buffers = {&b->work->states, &a->state, &b->work->state_copies},
-          .writes = 1 << 1 | 1 << 2,
-          .groups = {groups_of(size), 1, 1},
-          .work = 32.0 * (double)size * (b->push.route_count + 1)});
+      (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state, &b->work->state_copies},
+                              .writes = 1 << 1 | 1 << 2,
+                              .groups = {groups_of(size), 1, 1},
+                              .work = 32.0 * (double)size * (b->push.route_count + 1)});
 }
 
 static still_status linear_branch_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
-  return run_coopmat(b, STILL_SHADER_linear_branch_coopmat_d64,
-                     (still_vulkan_dispatch){
-                         .buffers = {b->rows->q, &b->work->state_copies, &b->work->linear,
-                                     &a->map_q_f16},
-                         .writes = 1 << 2,
-                         .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
-                         .work = work_of(b, b->push.count, 6.0 * a->plan->options.head_dim)});
+  return run_coopmat(
+      b, STILL_SHADER_linear_branch_coopmat_d64,
+      (still_vulkan_dispatch){
+          .buffers = {b->rows->q, &b->work->state_copies, &b->work->linear, &a->map_q_f16},
+          .writes = 1 << 2,
+          .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
+          .work = work_of(b, b->push.count, 6.0 * a->plan->options.head_dim)});
 }
 
 static still_status softmax_branch_coopmat(const block *b) {
   still_vulkan_dispatch dispatch = softmax_dispatch(b);
-  dispatch.groups[0] = tiles_of(b->push.count, STILL_WIDE_GROUP / 2); /* 16 queries of 32 invocations */
+  dispatch.groups[0] =
+      tiles_of(b->push.count, STILL_WIDE_GROUP / 2); /* 16 queries of 32 invocations */
   return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
 }
 

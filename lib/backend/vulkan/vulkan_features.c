@@ -3,7 +3,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "shaders/shader_interface.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -165,9 +164,8 @@ static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   vkGetPhysicalDeviceFeatures2(vulkan->physical, &has.core);
   if (has.storage.storageBuffer16BitAccess && has.float16.shaderFloat16)
     vulkan->features |= STILL_VULKAN_F16;
-  /* the largest *_coopmat shader holds 46 KiB of shared memory in 256 invocations */
-  if (coopmat && vulkan->properties.limits.maxComputeWorkGroupInvocations >= STILL_WIDE_GROUP &&
-      has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel &&
+  /* the largest *_coopmat shader holds 46 KiB of shared memory */
+  if (coopmat && has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel &&
       vulkan->limits.shared_bytes >= 46 << 10)
     vulkan->features |= STILL_VULKAN_COOPMAT;
   vulkan->features &= ~disabled_features();

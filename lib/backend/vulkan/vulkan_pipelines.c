@@ -4,6 +4,7 @@
 #include "backend/vulkan/vulkan_device.h"
 #include "base/memory.h"
 #include "shaders/shader_code.h"
+#include "shaders/shader_interface.h"
 
 #include <string.h>
 
@@ -47,6 +48,10 @@ still_status still_vulkan_pipelines_create(still_vulkan *vulkan) {
     return still_fail(STILL_ERROR_DEVICE, "%s: binds %u storage buffers, %d are needed",
                       vulkan->name, vulkan->properties.limits.maxPerStageDescriptorStorageBuffers,
                       STILL_VULKAN_BINDINGS);
+  if (vulkan->properties.limits.maxComputeWorkGroupInvocations < STILL_WIDE_GROUP)
+    return still_fail(STILL_ERROR_DEVICE, "%s: workgroups of %u invocations, %d are needed",
+                      vulkan->name, vulkan->properties.limits.maxComputeWorkGroupInvocations,
+                      STILL_WIDE_GROUP);
   STILL_TRY(create_layouts(vulkan));
   void *data;
   VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
@@ -87,8 +92,11 @@ static still_status compile(still_vulkan *vulkan, still_shader shader,
   VkSpecializationMapEntry entries[STILL_VULKAN_CONSTANTS];
   for (uint32_t i = 0; i < STILL_VULKAN_CONSTANTS; i++)
     entries[i] = (VkSpecializationMapEntry){i, 4 * i, 4};
-  const VkSpecializationInfo constants = {STILL_VULKAN_CONSTANTS, entries,
-                                          sizeof pipeline->constants, pipeline->constants};
+  uint32_t values[STILL_VULKAN_CONSTANTS];
+  memcpy(values, pipeline->constants, sizeof values);
+  const bool cpu = vulkan->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
+  values[STILL_VULKAN_CONSTANTS - 1] = cpu ? 1 : 16; /* shaders/unroll.glsl */
+  const VkSpecializationInfo constants = {STILL_VULKAN_CONSTANTS, entries, sizeof values, values};
   const VkComputePipelineCreateInfo info = {
       .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,

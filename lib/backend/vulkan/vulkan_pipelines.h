@@ -37,7 +37,8 @@ typedef struct still_vulkan_pipelines {
 still_status still_vulkan_pipelines_create(still_vulkan *vulkan);
 void still_vulkan_pipelines_destroy(still_vulkan *vulkan);
 
-/* constants: values of specialisation constants 0 .. STILL_VULKAN_CONSTANTS-1, unused ones 0. */
+/* constants: values of specialisation constants 0 .. STILL_VULKAN_CONSTANTS-1, unused ones 0, and the last (unroll.glsl), which
+ * follows from the device. */
 still_status still_vulkan_pipeline_get(still_vulkan *vulkan, still_shader shader,
                                        const uint32_t *constants,
                                        const still_vulkan_pipeline **pipeline);
