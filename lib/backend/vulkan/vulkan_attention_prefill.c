@@ -8,6 +8,8 @@
 
 /* The largest array of a block's work space takes this much at most, and this part of the device's memory. */
 static const uint64_t most_work_bytes = 512u << 20, work_part = 32;
+/* A submission of up to 50 ms may get one more block. */
+static const double block_seconds = 0.025;
 /* What cooperative matrices gain over plain shaders, for the length of submissions. */
 static const double coopmat_gain = 8;
 /* The shortest guaranteed maxComputeWorkGroupCount. */
@@ -83,7 +85,7 @@ uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
   units = units > 4 ? units - 3 : 1; /* room for the near tokens and one more state */
   const double work = softmax_work(attention, (double)attention->tokens + 1) * (double)unit;
   const double gain = attention->coopmat ? coopmat_gain : 1;
-  const double by_time = gain * still_vulkan_work_of(vulkan, 0.05) / work;
+  const double by_time = gain * still_vulkan_work_of(vulkan, block_seconds) / work;
   if (by_time < (double)units) units = by_time > 1 ? (uint64_t)by_time : 1;
   return (uint32_t)(units * unit);
 }
