@@ -16,11 +16,16 @@ enum { MOST_LIST = 64, MOST_FILES = 1024 };
 
 static struct {
   const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
-      *choices, *plot, *shard, *report, *questions;
+      *choices, *plot, *shard, *report, *questions, *shown;
   int samples, depths, exact, resume, skip_long, stride, rows, items, examples;
-  int mechanism, quiet, verbose, version, help, list_tasks;
+  int mechanism, choice_format, quiet, verbose, version, help, list_tasks;
   int64_t seed;
 } arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
+
+static const char *choice_format(int index) {
+  static const char *const formats[] = {"file", "text", "letters"};
+  return index < 3 ? formats[index] : NULL;
+}
 
 static const program_flag evaluate_flags[] = {
     FLAG_HEADING("what to compare"),
@@ -70,6 +75,11 @@ static const program_flag evaluate_flags[] = {
     FLAG_TEXT("--choices", "FILE", "multiple choice from JSON lines (PIQA, ARC, WinoGrande ...)",
               &arguments.choices),
     FLAG_RANGE(INTEGER, "--items", "N", "most questions", &arguments.items, 1, INT_MAX, "0", "all"),
+    FLAG_CHOICE("--choice-format", "FORMAT",
+                "file: as its lines suggest; text: choices are scored; letters: A, B ... as MMLU",
+                &arguments.choice_format, choice_format),
+    FLAG_TEXT("--shown", "FILE", "where the answered questions are from; default: the same file",
+              &arguments.shown),
     FLAG_RANGE(INTEGER, "--examples", "N", "answered questions shown first", &arguments.examples, 0,
                100, NULL, NULL),
     FLAG_HEADING("several processes"),
@@ -326,11 +336,20 @@ static void print_share(int64_t right, int64_t count) {
   printf(" %.1f (%.1f-%.1f) |", 100 * (double)right / (double)count, 100 * low, 100 * high);
 }
 
-static int evaluate_choices(const evaluate_runs *runs) {
+/* All runs write into the same results: the first opens them as the user says, the others go on. */
+static int evaluate_choices(const evaluate_runs *runs, const still_evaluation_options *common) {
   still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  options.format = (still_choice_format)arguments.choice_format;
   options.items = arguments.items;
   options.examples = arguments.examples;
-  options.seed = (uint64_t)arguments.seed;
+  options.shown = arguments.shown;
+  options.seed = common->seed;
+  options.shard = common->shard;
+  options.shards = common->shards;
+  options.results = common->results;
+  options.resume = common->resume;
+  options.skip_long = common->skip_long;
+  options.command = common->command;
   options.progress = show_progress;
   printf("| attention | n | acc %% | acc_norm %% |\n|---|---|---|---|\n");
   for (size_t r = 0; r < runs->count; r++) {
@@ -344,6 +363,8 @@ static int evaluate_choices(const evaluate_runs *runs) {
     print_share(result.right_norm, result.count);
     printf("\n");
     fflush(stdout);
+    if (result.skipped) fprintf(stderr, "%lld items are left out\n", (long long)result.skipped);
+    options.resume = 1;
   }
   return PROGRAM_DONE;
 }
@@ -440,7 +461,7 @@ static int prepare_and_evaluate(int argc, char **argv) {
   else if (!code && arguments.text)
     code = evaluate_text(&runs, options.length_count ? lengths[0] : 0);
   else if (!code && arguments.choices)
-    code = evaluate_choices(&runs);
+    code = evaluate_choices(&runs, &options);
   else if (!code)
     code = evaluate(&runs, &options);
 done:

@@ -219,34 +219,56 @@ STILL_API still_status still_evaluate_language(const still_evaluation_run *run,
 
 /* ---- multiple choice ------------------------------------------------------------------------ */
 
+typedef enum still_choice_format {
+  STILL_CHOICES_AS_FILE = 0, /* LETTERS where a line has a "subject" (MMLU), else TEXT */
+  STILL_CHOICES_TEXT = 1,    /* the likelihood of each choice's text after the question */
+  STILL_CHOICES_LETTERS = 2  /* the choices stand in the prompt with letters: that of the letter */
+} still_choice_format;
+
 typedef struct still_choice_options {
   size_t size;
+  still_choice_format format;
   int items; /* most items, the first of the file; 0 (default): all */
-  /* Items of the file that are shown, answered, before each question; default 0. They are drawn by
-   * the seed and are never the item itself. */
+  /* Items that are shown, answered, before each question; default 0. They are drawn by the seed from
+   * `shown` (JSON lines as well; NULL, the default: the file itself), different ones, of the item's
+   * own subject and never the item itself. */
   int examples;
-  uint64_t seed;                     /* default 7 */
+  const char *shown;
+  uint64_t seed;     /* default 7 */
+  int shard, shards; /* as in still_evaluation_options */
+  /* To be written, as in still_evaluation_options: two lines for an item, the tasks "FILE acc" (with
+   * the likelihoods of the choices) and "FILE acc_norm". */
+  const char *results;
+  int resume;
+  int skip_long; /* 1: items with more tokens than the session takes are left out with a warning; 0
+                    (default): an error that names the first */
+  const char *command;
   still_progress_callback *progress; /* items; not 0 stops: CANCELLED */
   void *progress_user;
 } still_choice_options;
 
 #define STILL_CHOICE_OPTIONS_INIT                                                                  \
-  { sizeof(still_choice_options), 0, 0, 7, NULL, NULL }
+  {                                                                                                \
+    sizeof(still_choice_options), STILL_CHOICES_AS_FILE, 0, 0, NULL, 7, 0, 0, NULL, 0, 0, NULL,    \
+        NULL, NULL                                                                                 \
+  }
 
 typedef struct still_choice_result {
   int64_t count;
   int64_t right;      /* items whose answer has the largest log-likelihood */
   int64_t right_norm; /* the same with the log-likelihood divided by the choice's bytes */
+  int64_t skipped;    /* items left out */
 } still_choice_result;
 
 /* A file of JSON lines {"question", "choices": [...], "answer": index or letter}, scored as
- * lm-evaluation-harness does: the likelihood of each choice after "Question: ...\nAnswer:". A
- * question with a "_" is a sentence with a gap (WinoGrande): scored is the rest of the sentence
- * after each choice in the gap. What the choices of a question begin with alike is evaluated once.
- * Other names are understood, too: goal/sol1/sol2/label (PIQA), ctx/endings/label (HellaSwag: no
- * "Question:"), question.stem and choices.text with choices.label and answerKey (ARC),
- * sentence/option1/option2 (WinoGrande). Errors: FORMAT (file and line), ARGUMENT (a choice without
- * tokens), CANCELLED and those of sessions. */
+ * lm-evaluation-harness does, in the prompts of its tasks: the likelihood of each choice after
+ * "Question: ...\nAnswer:". A question with one "_" is a sentence with a gap (WinoGrande): scored is
+ * the rest of the sentence after each choice in the gap. What the choices of a question begin with
+ * alike is evaluated once. Other names are understood, too: goal/sol1/sol2/label (PIQA),
+ * activity_label/ctx_a/ctx_b (or ctx)/endings/label (HellaSwag: no "Question:", its marks in brackets
+ * taken out), question.stem and choices.text with choices.label and answerKey (ARC),
+ * sentence/option1/option2 (WinoGrande), subject (MMLU: letters). Errors: FORMAT (file and line, or a
+ * choice without tokens), ARGUMENT (an item that is too long), CANCELLED and those of sessions. */
 STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, const char *path,
                                               const still_choice_options *options,
                                               still_choice_result *result);

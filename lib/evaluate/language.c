@@ -123,6 +123,13 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
+/* Of sorted values, between two of them in proportion. */
+static double percentile(const float *values, size_t count, double share) {
+  const double place = share * (double)(count - 1);
+  const size_t below = (size_t)place, above = below + 1 < count ? below + 1 : below;
+  return values[below] + (place - (double)below) * (double)(values[above] - values[below]);
+}
+
 static void sum_up(language *l, still_language_result *r) {
   const double n = (double)l->scored, rows = (double)l->rows;
   *r = (still_language_result){.tokens = (int64_t)l->scored, .rows = (int64_t)l->rows};
@@ -138,7 +145,7 @@ static void sum_up(language *l, still_language_result *r) {
   for (size_t i = 0; i < l->scored; i++) r->divergence += l->divergences[i];
   r->divergence /= n;
   qsort(l->divergences, l->scored, sizeof *l->divergences, by_value);
-  r->divergence_99 = l->divergences[(size_t)(0.99 * (n - 1))];
+  r->divergence_99 = percentile(l->divergences, l->scored, 0.99);
   r->agreement = (double)l->agreed / n;
 }
 

@@ -229,7 +229,9 @@ still_status still_results_put(still_results *results, const still_result *r) {
           "\"seconds\": %.4f",
           r->length, r->depth_index, r->index, r->depth, r->right, r->seconds);
   if (r->output) STILL_TRY(put_text(stream, ", ", "output", r->output));
-  fputs("}\n", stream);
+  for (size_t i = 0; r->likelihoods && i < r->likelihood_count; i++)
+    fprintf(stream, "%s%.9g", i ? ", " : ", \"likelihoods\": [", r->likelihoods[i]);
+  fputs(r->likelihoods ? "]}\n" : "}\n", stream);
   return fflush(stream) ? write_failed(results) : STILL_OK;
 }
 

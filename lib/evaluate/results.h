@@ -39,7 +39,9 @@ typedef struct still_result {
   const char *run, *task;
   int length, depth_index, index; /* depth_index -1: no grid */
   double depth, right, seconds;
-  const char *output; /* NULL: none to tell */
+  const char *output;        /* NULL: none to tell */
+  const double *likelihoods; /* of choices; NULL: none to tell */
+  size_t likelihood_count;
 } still_result;
 
 /* What a file of results is opened with. */

@@ -147,14 +147,7 @@ still_status still_order_item(const still_task_order *order, size_t count, size_
   return STILL_OK;
 }
 
-/* ---- texts */
-
-still_status still_append_text(char **text, const char *more) {
-  const size_t had = *text ? strlen(*text) : 0, bytes = strlen(more) + 1;
-  STILL_TRY(STILL_REALLOC(text, had + bytes, "a text"));
-  memcpy(*text + had, more, bytes);
-  return STILL_OK;
-}
+/* ---- words */
 
 static bool occurs(char *const *strings, size_t count, const char *text) {
   for (size_t i = 0; i < count; i++)

@@ -115,8 +115,6 @@ const char *still_pick(still_random *random, const still_words *words);
 void still_shuffle(still_random *random, size_t *order, size_t count);
 /* The item that this order asks about. */
 still_status still_order_item(const still_task_order *order, size_t count, size_t *item);
-/* *text and more, one after the other, in place of *text (NULL: empty). */
-still_status still_append_text(char **text, const char *more);
 /* strings[index], a word of the list or two of them with a hyphen, unlike those before it. */
 still_status still_new_word(still_random *random, const still_words *words, char **strings,
                             size_t index);

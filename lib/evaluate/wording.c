@@ -300,3 +300,10 @@ still_status still_fill_in(char **out, const char *text, const still_field *fiel
   fill_in(*out, text, fields);
   return STILL_OK;
 }
+
+still_status still_append_text(char **text, const char *more) {
+  const size_t had = *text ? strlen(*text) : 0, bytes = strlen(more) + 1;
+  STILL_TRY(STILL_REALLOC(text, had + bytes, "a text"));
+  memcpy(*text + had, more, bytes);
+  return STILL_OK;
+}

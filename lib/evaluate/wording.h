@@ -41,5 +41,7 @@ typedef struct still_field {
 /* The template with each {name} replaced; fields end with a NULL name. *out is freed with
  * still_free. FORMAT: a name that is none of them. */
 still_status still_fill_in(char **out, const char *text, const still_field *fields);
+/* *text and more, one after the other, in place of *text (NULL: empty). */
+still_status still_append_text(char **text, const char *more);
 
 #endif

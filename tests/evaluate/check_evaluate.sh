@@ -67,4 +67,8 @@ grep -q '"command": ".*--mechanism' "$work/m.jsonl" || { failed=1; echo "FAILED:
 expect 2 err "the length is 100000" --mechanism --text "$long" --lengths 100000
 head -n 1 "$work/q.jsonl" >"$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl"
+expect 0 out "| full | 1 |" --choices "$work/one.jsonl" --choice-format letters -o "$work/c.jsonl"
+expect 0 out "| one acc_norm | 0 |" --report "$work/c.jsonl"
+expect 0 out "| frequent_words | 1536 |" --tasks cwe,fwe --lengths 1536 -n 1
+expect 2 err "'common_words' has no exact answer" --tasks cwe --exact
 exit $failed

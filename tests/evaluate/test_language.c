@@ -90,13 +90,82 @@ static void test_sliding(void **state) {
   assert_int_equal(apart.tokens, 59 * (n / 60));
 }
 
+/* ---- distance from a reference, against float64 sums over single sessions' distributions */
+
+typedef struct distribution {
+  double log_p[256];
+} distribution;
+
+/* That of the byte after each of the text's first n. */
+static distribution *distributions(const still_evaluation_run *run, size_t n) {
+  distribution *all = calloc(n, sizeof *all);
+  still_session *session;
+  still_session_options options = run->session;
+  options.context = (int)n + 1;
+  assert_non_null(all);
+  check_ok(still_session_create(&session, model, &options));
+  for (size_t i = 0; i < n; i++) {
+    const still_token id = (unsigned char)text[i];
+    check_ok(still_session_evaluate(session, &id, 1, NULL, NULL));
+    const float *logits = still_session_logits(session);
+    double largest = logits[0], sum = 0;
+    for (int k = 1; k < 256; k++) largest = fmax(largest, logits[k]);
+    for (int k = 0; k < 256; k++) sum += exp(logits[k] - largest);
+    for (int k = 0; k < 256; k++) all[i].log_p[k] = logits[k] - largest - log(sum);
+  }
+  still_session_destroy(session);
+  return all;
+}
+
+static int top(const distribution *d) {
+  int best = 0;
+  for (int k = 1; k < 256; k++)
+    if (d->log_p[k] > d->log_p[best]) best = k;
+  return best;
+}
+
+static double divergence_of(const distribution *p, const distribution *q) {
+  double sum = 0;
+  for (int k = 0; k < 256; k++) sum += exp(p->log_p[k]) * (p->log_p[k] - q->log_p[k]);
+  return sum;
+}
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
 static void test_divergence(void **state) {
   (void)state;
+  const size_t n = strlen(text) - 1; /* the last byte has nothing after it */
   const still_language_result same = measure(&full, &full, 0, 0);
   assert_true(same.divergence < 1e-9 && same.divergence_99 < 1e-6 && same.agreement == 1);
-  const still_language_result other = measure(&still_128, &full, 0, 0);
-  assert_true(other.divergence > 1e-6 && other.divergence_99 >= other.divergence);
-  assert_true(other.agreement <= 1);
+
+  still_evaluation_run near = full; /* sees so little that it often differs */
+  near.session.attention = STILL_ATTENTION_SWA;
+  near.session.window = 2;
+  distribution *p = distributions(&full, n), *q = distributions(&near, n);
+  double *each = calloc(n, sizeof *each), mean = 0;
+  size_t agreed = 0;
+  assert_non_null(each);
+  for (size_t i = 0; i < n; i++) {
+    each[i] = divergence_of(&p[i], &q[i]);
+    mean += each[i] / (double)n;
+    agreed += top(&p[i]) == top(&q[i]);
+  }
+  qsort(each, n, sizeof *each, by_value);
+  const double place = 0.99 * (double)(n - 1), part = place - floor(place);
+  const size_t below = (size_t)place;
+  const double percentile = each[below] + part * (each[below + 1] - each[below]);
+  const still_language_result other = measure(&near, &full, 0, 0);
+  assert_int_equal(other.tokens, n);
+  assert_true(mean > 1e-6 && agreed < n); /* they do differ */
+  assert_true(fabs(other.divergence - mean) < 1e-6 + 1e-4 * mean);
+  assert_true(fabs(other.divergence_99 - percentile) < 1e-6 + 1e-3 * percentile);
+  assert_true(fabs(other.agreement - (double)agreed / (double)n) < 1e-12);
+  free(p);
+  free(q);
+  free(each);
 }
 
 static void test_language_refusals(void **state) {
@@ -183,6 +252,129 @@ static void test_shapes(void **state) {
   assert_int_equal(first[0].right + first[1].right, 1);
 }
 
+/* HellaSwag's marks go, the second part of the text begins with a capital. */
+static void test_endings(void **state) {
+  (void)state;
+  const double one = likelihood("Cooking: A pan. is hot Then he stirs", " the soup. Slowly now");
+  const double two = likelihood("Cooking: A pan. is hot Then he stirs", " it");
+  for (int answer = 0; answer < 2; answer++) {
+    char line[512];
+    snprintf(line, sizeof line,
+             "{\"activity_label\": \"Cooking\", \"ctx_a\": \" A pan [title] is hot\", \"ctx_b\": "
+             "\"then HE [step]  stirs\", \"ctx\": \"x\", \"endings\": [\" the soup [title] Slowly "
+             "[substeps]now \", \"it\"], \"label\": \"%d\"}\n",
+             answer);
+    const still_choice_result r = ask(line, 0);
+    assert_int_equal(r.right, answer == (two > one));
+    assert_int_equal(r.right_norm, answer == (two / 2 > one / 20));
+  }
+}
+
+/* MMLU: subject first, choices with letters in the prompt, the letter scored. */
+static void test_letters(void **state) {
+  (void)state;
+  static const char start[] =
+      "The following are multiple choice questions (with answers) about old hats.\n\n"
+      "Which hat?\nA. red\nB. blue\nC. green\nAnswer:";
+  static const char *const ends[] = {" A", " B", " C"};
+  int best = 0;
+  for (int i = 1; i < 3; i++)
+    if (likelihood(start, ends[i]) > likelihood(start, ends[best])) best = i;
+  for (int answer = 0; answer < 3; answer++) {
+    char line[256];
+    snprintf(line, sizeof line,
+             "{\"question\": \" Which hat?\", \"subject\": \"old_hats\", \"choices\": [\"red\", "
+             "\"blue\", \"green\"], \"answer\": %d}\n",
+             answer);
+    const still_choice_result r = ask(line, 0);
+    assert_int_equal(r.right, answer == best);
+    assert_int_equal(r.right_norm, r.right);
+  }
+}
+
+/* Examples of a file of their own, of the item's subject alone. */
+static void test_shown(void **state) {
+  (void)state;
+  static const char before[] =
+      "The following are multiple choice questions (with answers) about b.\n\n"
+      "y\nA. c\nB. d\nAnswer: B\n\nx\nA. a\nB. b\nAnswer:";
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result r;
+  options.examples = 3;
+  options.shown =
+      file_of("shown.jsonl",
+              "{\"question\":\"z\",\"subject\":\"a\",\"choices\":[\"c\",\"d\"],\"answer\":0}\n"
+              "{\"question\":\"y\",\"subject\":\"b\",\"choices\":[\"c\",\"d\"],\"answer\":1}\n");
+  const char *path = file_of("asked.jsonl", "{\"question\":\"x\",\"subject\":\"b\",\"choices\":["
+                                            "\"a\",\"b\"],\"answer\":0}\n");
+  options.results = check_path("shown_results.jsonl");
+  check_ok(still_evaluate_choices(&full, path, &options, &r));
+  char *results = check_read(options.results, NULL);
+  const char *told = strstr(results, "\"likelihoods\": [");
+  assert_non_null(told);
+  double first, second;
+  assert_int_equal(sscanf(told, "\"likelihoods\": [%lf, %lf]", &first, &second), 2);
+  assert_true(fabs(first - likelihood(before, " A")) < 1e-3);
+  assert_true(fabs(second - likelihood(before, " B")) < 1e-3);
+  assert_int_equal(r.right, first >= second);
+  free(results);
+}
+
+/* Parts, resumed results and a report of them give what one go gives. */
+static void test_choice_results(void **state) {
+  (void)state;
+  char lines[4096] = "";
+  for (int i = 0; i < 7; i++)
+    snprintf(lines + strlen(lines), sizeof lines - strlen(lines),
+             "{\"question\": \"number %d\", \"choices\": [\"o%dne\", \"two\"], \"answer\": %d}\n",
+             i, i, i % 2);
+  const char *path = file_of("seven.jsonl", lines);
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result whole, part, again;
+  check_ok(still_evaluate_choices(&full, path, &options, &whole));
+  assert_int_equal(whole.count, 7);
+  options.results = check_path("seven_results.jsonl");
+  options.shards = 2;
+  check_ok(still_evaluate_choices(&full, path, &options, &part));
+  assert_int_equal(part.count, 4);
+  options.resume = 1;
+  options.shards = 0;
+  check_ok(still_evaluate_choices(&full, path, &options, &again));
+  assert_true(again.count == 7 && again.right == whole.right &&
+              again.right_norm == whole.right_norm);
+  still_evaluation_report *report;
+  size_t count;
+  check_ok(still_evaluation_report_read(&options.results, 1, &report));
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  assert_int_equal(count, 2);
+  assert_string_equal(cells[0].task, "seven acc");
+  assert_string_equal(cells[1].task, "seven acc_norm");
+  assert_true(cells[0].count == 7 && cells[0].right == (double)whole.right);
+  assert_true(cells[1].count == 7 && cells[1].right == (double)whole.right_norm);
+  still_evaluation_report_destroy(report);
+  options.examples = 1;
+  check_fails(still_evaluate_choices(&full, path, &options, &again), STILL_ERROR_ARGUMENT,
+              "line 1: these results are of 'choices, examples 0");
+}
+
+/* Too long for the session: named, left out where that is asked for. */
+static void test_long_choices(void **state) {
+  (void)state;
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result r;
+  still_evaluation_run run = full;
+  run.session.context = 64;
+  const char *path =
+      file_of("long.jsonl", "{\"question\":\"x\",\"choices\":[\"a\",\"b\"],\"answer\":"
+                            "0}\n{\"question\":\"a question that is so long that "
+                            "it does not fit\",\"choices\":[\"c\",\"d\"],\"answer\":0}\n");
+  check_fails(still_evaluate_choices(&run, path, &options, &r), STILL_ERROR_ARGUMENT,
+              "item 1: the question takes 67 tokens, the session 64");
+  options.skip_long = 1;
+  check_ok(still_evaluate_choices(&run, path, &options, &r));
+  assert_true(r.count == 1 && r.skipped == 1);
+}
+
 /* A gap: what follows it decides. */
 static void test_gap(void **state) {
   (void)state;
@@ -229,6 +421,8 @@ static void test_choice_refusals(void **state) {
   refuse("{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"yes\"}",
          "'answer' is 'yes'");
   refuse("{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "line 1: 'question' is missing");
+  refuse("{\"sentence\": \"a _\", \"option1\": \"x\", \"option2\": \"\", \"answer\": \"3\"}",
+         "'answer' is 3");
 }
 
 int main(void) {
@@ -240,6 +434,11 @@ int main(void) {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_gap),
+      cmocka_unit_test(test_endings),
+      cmocka_unit_test(test_letters),
+      cmocka_unit_test(test_shown),
+      cmocka_unit_test(test_choice_results),
+      cmocka_unit_test(test_long_choices),
       cmocka_unit_test(test_examples),
       cmocka_unit_test(test_choice_refusals),
   };

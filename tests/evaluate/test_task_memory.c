@@ -55,7 +55,7 @@ static void test_samples(void **state) {
 
 static still_status read_items(void *user) {
   still_choice_items items;
-  STILL_TRY(still_choice_items_read(&items, user));
+  STILL_TRY(still_choice_items_read(&items, user, STILL_CHOICES_AS_FILE));
   still_choice_items_free(&items);
   return STILL_OK;
 }
