@@ -48,6 +48,7 @@ static fixture open_fixture(const char *path) {
   f.options.tasks = task_list, f.options.task_count = 2;
   f.options.lengths = length_list, f.options.length_count = 2;
   f.options.samples = 3;
+  f.options.scoring = STILL_SCORING_EXACT; /* quicker */
   return f;
 }
 
@@ -73,6 +74,7 @@ static int stop_after(void *user, uint64_t done, uint64_t total) {
 static void test_cells(void **state) {
   (void)state;
   fixture f = open_fixture(byte_model());
+  f.options.scoring = STILL_SCORING_TASK;
   still_evaluation_report *report = evaluate(&f);
   size_t count;
   const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
@@ -212,6 +214,7 @@ static void test_long_items(void **state) {
   char lines[4096], long_paragraph[1200];
   const char *qa = "documents";
   const int length = 800;
+  f.options.scoring = STILL_SCORING_TASK;
   memset(long_paragraph, 'x', sizeof long_paragraph - 1);
   long_paragraph[sizeof long_paragraph - 1] = 0;
   snprintf(lines, sizeof lines,
@@ -326,6 +329,7 @@ static void test_needle(void **state) {
   f.runs[1].session.window = 96;
   f.options.tasks = &task, f.options.lengths = &length;
   f.options.task_count = f.options.length_count = 1;
+  f.options.scoring = STILL_SCORING_TASK;
   f.options.depths = 4; /* neighbours share their beginning */
   f.options.samples = 2;
   still_evaluation_report *report = evaluate(&f);
