@@ -8,9 +8,10 @@
 /* ---- lists of tokens */
 
 still_status still_token_list_at(still_token_list *list, uint64_t id, still_token_entry **entry) {
-  if (id >= STILL_MOST_TOKENS)
-    return still_fail(STILL_ERROR_FORMAT, "vocabulary: id %llu, must be below %d",
-                      (unsigned long long)id, STILL_MOST_TOKENS);
+  const uint64_t most = list->most ? list->most : STILL_MOST_TOKENS;
+  if (id >= most)
+    return still_fail(STILL_ERROR_FORMAT, "vocabulary: id %llu, must be below %llu",
+                      (unsigned long long)id, (unsigned long long)most);
   if (id >= list->room) {
     const size_t room = 2 * (size_t)id + 256;
     STILL_TRY(STILL_REALLOC(&list->entries, room, "a list of tokens"));

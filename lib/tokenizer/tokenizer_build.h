@@ -56,6 +56,7 @@ struct still_tokenizer {
 typedef struct still_token_list {
   still_token_entry *entries;
   size_t count, room;
+  uint64_t most; /* ids must be below; 0: STILL_MOST_TOKENS */
 } still_token_list;
 
 /* The entry of an id; ids up to it come into being as UNUSED. FORMAT for an id beyond
