@@ -22,6 +22,11 @@ still_status still_token_list_at(still_token_list *list, uint64_t id, still_toke
   return STILL_OK;
 }
 
+void still_token_list_expect(still_token_list *list, size_t tokens) {
+  const uint64_t most = (1 << 16) + 4 * (uint64_t)tokens;
+  list->most = most < STILL_MOST_TOKENS ? most : STILL_MOST_TOKENS;
+}
+
 void still_token_list_free(still_token_list *list) {
   still_free(list->entries);
   memset(list, 0, sizeof *list);

@@ -62,6 +62,8 @@ typedef struct still_token_list {
 /* The entry of an id; ids up to it come into being as UNUSED. FORMAT for an id beyond
  * STILL_MOST_TOKENS. */
 still_status still_token_list_at(still_token_list *list, uint64_t id, still_token_entry **entry);
+/* A file names so many tokens: gaps between ids are allowed, but a short file must not ask for a list of millions. */
+void still_token_list_expect(still_token_list *list, size_t tokens);
 void still_token_list_free(still_token_list *list);
 
 still_status still_tokenizer_create(still_tokenizer **tokenizer);

@@ -10,9 +10,7 @@
 
 static still_status read_vocabulary(still_token_list *list, const still_json *vocabulary,
                                     bool byte_names) {
-  /* Gaps between ids are allowed, but a short file must not ask for a list of millions. */
-  const uint64_t most = (1 << 16) + 4 * (uint64_t)still_json_count(vocabulary);
-  list->most = most < STILL_MOST_TOKENS ? most : STILL_MOST_TOKENS;
+  still_token_list_expect(list, still_json_count(vocabulary));
   for (const still_json *v = still_json_first(vocabulary); v; v = still_json_next(v)) {
     const char *text = still_json_key(v);
     const size_t length = strlen(text);

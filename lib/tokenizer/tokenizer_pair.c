@@ -36,6 +36,7 @@ static still_status add_llama3_special(still_token_list *list) {
 }
 
 static still_status read_vocabulary(still_token_list *list, const still_json *vocabulary) {
+  still_token_list_expect(list, still_json_count(vocabulary));
   for (const still_json *v = still_json_first(vocabulary); v; v = still_json_next(v)) {
     const char *text = still_json_key(v);
     uint64_t id;
