@@ -88,7 +88,8 @@ static const program_flag evaluate_flags[] = {
     FLAG_TEXT("--report", "FILE,FILE...", "tables and --plot of these results; asks nothing",
               &arguments.report),
     FLAG_HEADING("what to show"),
-    FLAG_TEXT("-o, --results", "FILE", "every sample as a line of JSON", &arguments.results),
+    FLAG_TEXT("-o, --results", "FILE",
+              "every sample as a line of JSON; --text adds to what is there", &arguments.results),
     FLAG_TEXT("--plot", "FILE.svg",
               "draw accuracy over length; with --depths, over depth and length", &arguments.plot),
     FLAG_SWITCH("--resume", "go on where that file ends", &arguments.resume),
@@ -287,7 +288,8 @@ static void print_language(const char *name, const still_language_result *r, int
   fflush(stdout);
 }
 
-static int evaluate_text(const evaluate_runs *runs, int length) {
+static int evaluate_text(const evaluate_runs *runs, const still_evaluation_options *common,
+                         int length) {
   const still_evaluation_run *full = NULL;
   still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
   size_t bytes = 0;
@@ -296,6 +298,8 @@ static int evaluate_text(const evaluate_runs *runs, int length) {
   options.length = length;
   options.stride = arguments.stride;
   options.rows = arguments.rows;
+  options.results = common->results;
+  options.command = common->command;
   options.progress = show_progress;
   for (size_t r = 0; r < runs->count; r++)
     if (!strcmp(runs->items[r].name, "full")) full = &runs->items[r];
@@ -459,7 +463,7 @@ static int prepare_and_evaluate(int argc, char **argv) {
   if (!code && arguments.text && arguments.mechanism)
     code = evaluate_heads(&runs, options.length_count ? lengths[0] : 0, options.command);
   else if (!code && arguments.text)
-    code = evaluate_text(&runs, options.length_count ? lengths[0] : 0);
+    code = evaluate_text(&runs, &options, options.length_count ? lengths[0] : 0);
   else if (!code && arguments.choices)
     code = evaluate_choices(&runs, &options);
   else if (!code)

@@ -187,13 +187,17 @@ typedef struct still_language_options {
   /* How far the next row begins after a row, 1 .. length; 0 (default): length. What two rows have
    * in common is scored once, in the first. */
   int stride;
-  int rows;                          /* most rows; 0 (default): all that are complete */
+  int rows; /* most rows; 0 (default): all that are complete */
+  /* JSON lines to be added to: a head as in still_evaluation_options, then {"run", "language":
+   * {...}} with the numbers of the result; NULL (default): none. */
+  const char *results;
+  const char *command;               /* for the head, NULL = none */
   still_progress_callback *progress; /* tokens; not 0 stops: CANCELLED */
   void *progress_user;
 } still_language_options;
 
 #define STILL_LANGUAGE_OPTIONS_INIT                                                                \
-  { sizeof(still_language_options), 0, 0, 0, NULL, NULL }
+  { sizeof(still_language_options), 0, 0, 0, NULL, NULL, NULL, NULL }
 
 typedef struct still_language_result {
   int64_t tokens, rows; /* scored */

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * Perplexity, and distance from a reference: both evaluate the same tokens, a block at a time. */
 #include "base/memory.h"
+#include "base/random.h"
 #include "evaluate/distribution.h"
+#include "evaluate/results.h"
 #include "tokenizer/tokenizer.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <still/evaluate.h>
@@ -187,14 +190,39 @@ static still_status evaluate(language *l, const still_evaluation_run *run,
   return evaluate_rows(l, &c);
 }
 
+/* The head names the reference, too, by its place: the second run. */
+static still_status write_result(const language *l, const still_evaluation_run *run,
+                                 const still_evaluation_run *reference,
+                                 const still_language_result *result) {
+  const still_language_options *o = l->options;
+  uint64_t text = l->count;
+  char settings[160];
+  for (size_t i = 0; i < l->count; i++) text = still_hash64(text ^ (uint64_t)l->ids[i]);
+  snprintf(settings, sizeof settings, "language, length %d, stride %d, rows %d, text %016" PRIx64,
+           o->length, o->stride, o->rows, text);
+  const still_evaluation_run runs[] = {*run, reference ? *reference : *run};
+  const still_results_plan plan = {.path = o->results,
+                                   .append = 1,
+                                   .command = o->command,
+                                   .settings = settings,
+                                   .runs = runs,
+                                   .run_count = reference ? 2 : 1};
+  still_results results;
+  STILL_TRY(still_results_open(&results, &plan));
+  const still_status status = still_results_put_language(&results, run->name, result);
+  still_results_close(&results);
+  return status;
+}
+
 still_status still_evaluate_language(const still_evaluation_run *run,
                                      const still_evaluation_run *reference, const char *text,
                                      size_t bytes, const still_language_options *options,
                                      still_language_result *result) {
   language l = {.options = options, .tokenizer = still_model_tokenizer(run->model)};
   STILL_TRY(check(run, reference, options, &l.vocabulary));
-  const still_status status = evaluate(&l, run, reference, text, bytes);
+  still_status status = evaluate(&l, run, reference, text, bytes);
   if (!status) sum_up(&l, result);
+  if (!status) status = write_result(&l, run, reference, result);
   still_session_destroy(l.session);
   still_session_destroy(l.reference);
   still_free(l.ids);

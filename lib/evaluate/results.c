@@ -148,6 +148,8 @@ static still_status read_line(still_results *results, const char *text, size_t b
   still_status status;
   if (still_json_find(line, "still_evaluation"))
     status = read_head(results, line);
+  else if (still_json_find(line, "language"))
+    status = STILL_OK; /* of no task */
   else if (!results->settings)
     status = still_fail(STILL_ERROR_FORMAT, "a head with 'still_evaluation' must come first");
   else
@@ -235,6 +237,20 @@ still_status still_results_put(still_results *results, const still_result *r) {
   return fflush(stream) ? write_failed(results) : STILL_OK;
 }
 
+still_status still_results_put_language(still_results *results, const char *run,
+                                        const still_language_result *r) {
+  FILE *stream = results->stream;
+  if (!stream) return STILL_OK;
+  STILL_TRY(put_text(stream, "{", "run", run));
+  fprintf(stream,
+          ", \"language\": {\"tokens\": %" PRId64 ", \"rows\": %" PRId64
+          ", \"nats\": %.9g, \"nats_error\": %.9g, \"perplexity\": %.9g, \"bits_per_byte\": %.9g, "
+          "\"divergence\": %.9g, \"divergence_99\": %.9g, \"agreement\": %.9g}}\n",
+          r->tokens, r->rows, r->nats, r->nats_error, r->perplexity, r->bits_per_byte,
+          r->divergence, r->divergence_99, r->agreement);
+  return fflush(stream) ? write_failed(results) : STILL_OK;
+}
+
 /* What the plan says, for the heads of the file to be compared with. */
 static still_status expect(still_results *results, const still_results_plan *plan) {
   STILL_TRY(still_copy_string(&results->path, plan->path));
@@ -254,7 +270,7 @@ static still_status open_file(still_results *results, const still_results_plan *
   STILL_TRY(expect(results, plan));
   if (goes_on) STILL_TRY(read_lines(results, plan->path, &complete));
   if (goes_on && truncate(plan->path, (off_t)complete)) return write_failed(results);
-  results->stream = fopen(plan->path, goes_on ? "a" : "w");
+  results->stream = fopen(plan->path, goes_on || plan->append ? "a" : "w");
   if (!results->stream) return write_failed(results);
   return put_head(results, plan);
 }

@@ -48,6 +48,7 @@ typedef struct still_result {
 typedef struct still_results_plan {
   const char *path;     /* NULL: no file, nothing is written */
   int resume;           /* what is there is read and goes on, instead of being replaced */
+  int append;           /* what is there stays, unread */
   const char *command;  /* NULL: none */
   const char *settings; /* whatever results must have in common to belong together */
   const still_evaluation_run *runs;
@@ -66,5 +67,7 @@ still_status still_results_read(still_results *results, const char *path);
 /* Fills in depth and right of a sample that the file had. */
 bool still_results_find(const still_results *results, still_result *result);
 still_status still_results_put(still_results *results, const still_result *result);
+still_status still_results_put_language(still_results *results, const char *run,
+                                        const still_language_result *result);
 
 #endif

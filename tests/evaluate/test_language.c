@@ -168,6 +168,30 @@ static void test_divergence(void **state) {
   free(each);
 }
 
+/* Results are added to: a head with both runs, a line with the numbers. */
+static void test_language_results(void **state) {
+  (void)state;
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  still_language_result result;
+  double nats;
+  options.results = check_path("language.jsonl");
+  options.command = "as typed";
+  for (int times = 0; times < 2; times++)
+    check_ok(still_evaluate_language(&still_128, &full, text, strlen(text), &options, &result));
+  char *lines = check_read(options.results, NULL);
+  const char *line = strstr(lines, "{\"run\": \"still\", \"language\": {");
+  assert_non_null(strstr(lines, "\"command\": \"as typed\""));
+  assert_non_null(strstr(lines, "{\"run\": \"full\", \"model\""));
+  assert_non_null(line);
+  assert_non_null(strstr(line + 1, "{\"run\": \"still\", \"language\": {"));
+  assert_int_equal(sscanf(strstr(line, "\"nats\""), "\"nats\": %lf", &nats), 1);
+  assert_true(fabs(nats - result.nats) < 1e-6);
+  free(lines);
+  options.results = "/nowhere/language.jsonl";
+  check_fails(still_evaluate_language(&full, NULL, text, strlen(text), &options, &result),
+              STILL_ERROR_FILE, "/nowhere/language.jsonl: No such file");
+}
+
 static void test_language_refusals(void **state) {
   (void)state;
   still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
@@ -431,6 +455,7 @@ int main(void) {
       cmocka_unit_test(test_sliding),
       cmocka_unit_test(test_divergence),
       cmocka_unit_test(test_language_refusals),
+      cmocka_unit_test(test_language_results),
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_gap),
