@@ -137,7 +137,7 @@ typedef struct still_attention_options {
   still_dtype cache_type; /* of keys and values in the cache; S and z are always f32. Default F32 */
   int threads;            /* 0 = still_default_threads() */
   /* NULL or "cpu"; "vulkan" (the first real GPU), "vulkan:1" ...: run there, arrays stay on the host. A GPU knows
-   * STILL, FULL and SWA with head_dim a multiple of 4 up to 256, every metric but RANDOM, and cache types F32 and F16;
+   * every kind with head_dim a multiple of 4 up to 256, every metric but RANDOM, and cache types F32 and F16;
    * the plan, or the cache, says UNSUPPORTED for the rest, and where the GPU's results fail their self-check. F16 uses
    * matrix units where there are any (errors up to 5e-3 of a row's largest value). A forward that fails on the device half-way leaves
    * a cache that only reset or load can make usable again. */
@@ -248,17 +248,20 @@ STILL_API still_status still_attention_cache_state(const still_attention_cache *
  * z, counters); kept tokens and full-attention keys are only appended to, so they are not in it. It is
  * valid for the same cache until that cache is reset, restored to an earlier snapshot or destroyed, and
  * costs snapshot_bytes, independent of N. restore brings the cache back bit for bit; ARGUMENT if the cache
- * holds fewer tokens than the snapshot, which is then not its own. */
+ * holds fewer tokens than the snapshot, which is then not its own. Both: DEVICE where a GPU fails (snapshot's
+ * content is then undefined; a cache whose restore failed needs reset or load); on the CPU snapshot always succeeds. */
 STILL_API size_t still_attention_cache_snapshot_bytes(const still_attention_cache *cache);
-STILL_API void still_attention_cache_snapshot(const still_attention_cache *cache, void *snapshot);
+STILL_API still_status still_attention_cache_snapshot(const still_attention_cache *cache,
+                                                      void *snapshot);
 STILL_API still_status still_attention_cache_restore(still_attention_cache *cache,
                                                      const void *snapshot);
 
 /* Save and load everything, in a form that does not depend on capacity or threads (but on the plan's
- * options, which the caller must see to). save writes exactly save_bytes. load checks every count
- * against the plan and `bytes` before it changes anything: FORMAT, and the cache is as it was. */
+ * options, which the caller must see to). save writes exactly save_bytes; DEVICE where a GPU fails, on the CPU it
+ * always succeeds. load checks every count against the plan and `bytes` before it changes anything: FORMAT, and the
+ * cache is as it was. A GPU's format is not the CPU's. */
 STILL_API size_t still_attention_cache_save_bytes(const still_attention_cache *cache);
-STILL_API void still_attention_cache_save(const still_attention_cache *cache, void *bytes);
+STILL_API still_status still_attention_cache_save(const still_attention_cache *cache, void *bytes);
 STILL_API still_status still_attention_cache_load(still_attention_cache *cache, const void *bytes,
                                                   size_t count);
 

@@ -193,27 +193,13 @@ still_status still_attention_cache_reserve(still_attention_cache *cache, int64_t
 
 void still_attention_cache_usage(const still_attention_cache *cache, still_attention_usage *usage) {
   const still_attention_plan *plan = cache->plan;
-  const still_attention_options *o = &plan->options;
   if (cache->on_gpu) {
     plan->gpu->cache_usage(cache->on_gpu, usage);
     return;
   }
-  const still_census census = still_attention_census(plan, cache->tokens);
-  *usage = (still_attention_usage){.bytes = still_attention_cache_bytes(plan, cache->reserved),
-                                   .work_bytes = still_forward_work_bytes(plan),
-                                   .tokens = cache->tokens,
-                                   .kept_tokens = census.kept,
-                                   .near_tokens = census.near,
-                                   .softmax_tokens = census.kept + census.near,
-                                   .linear_tokens = census.linear,
-                                   .forgotten_tokens = census.forgotten};
-  if (o->kind == STILL_ATTENTION_STILL && plan->most_kept >= 0) {
-    usage->budget_tokens = o->chunk + plan->most_kept;
-    usage->max_softmax_tokens = 2 * (int64_t)o->chunk + plan->most_kept;
-  } else if (o->kind != STILL_ATTENTION_FULL && o->kind != STILL_ATTENTION_STILL) {
-    usage->budget_tokens = plan->near_span + (o->kind == STILL_ATTENTION_SWA ? o->sinks : 0);
-    usage->max_softmax_tokens = usage->budget_tokens;
-  }
+  *usage = still_attention_usage_of(plan, cache->tokens);
+  usage->bytes = still_attention_cache_bytes(plan, cache->reserved);
+  usage->work_bytes = still_forward_work_bytes(plan);
 }
 
 size_t still_attention_cache_kept(const still_attention_cache *cache, int head, int64_t *positions,

@@ -208,3 +208,22 @@ still_census still_attention_census(const still_attention_plan *plan, int64_t to
   *(plan->features ? &census.linear : &census.forgotten) = rest;
   return census;
 }
+
+still_attention_usage still_attention_usage_of(const still_attention_plan *plan, int64_t tokens) {
+  const still_attention_options *o = &plan->options;
+  const still_census census = still_attention_census(plan, tokens);
+  still_attention_usage usage = {.tokens = tokens,
+                                 .kept_tokens = census.kept,
+                                 .near_tokens = census.near,
+                                 .softmax_tokens = census.kept + census.near,
+                                 .linear_tokens = census.linear,
+                                 .forgotten_tokens = census.forgotten};
+  if (o->kind == STILL_ATTENTION_STILL && plan->most_kept >= 0) {
+    usage.budget_tokens = o->chunk + plan->most_kept;
+    usage.max_softmax_tokens = 2 * (int64_t)o->chunk + plan->most_kept;
+  } else if (o->kind != STILL_ATTENTION_FULL && o->kind != STILL_ATTENTION_STILL) {
+    usage.budget_tokens = plan->near_span + (o->kind == STILL_ATTENTION_SWA ? o->sinks : 0);
+    usage.max_softmax_tokens = usage.budget_tokens;
+  }
+  return usage;
+}

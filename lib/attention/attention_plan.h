@@ -54,6 +54,9 @@ typedef struct still_census {
 } still_census;
 still_census still_attention_census(const still_attention_plan *plan, int64_t tokens);
 
+/* The same as a cache tells it, with the plan's bounds; its bytes are the caller's to add. */
+still_attention_usage still_attention_usage_of(const still_attention_plan *plan, int64_t tokens);
+
 /* Chunks that have been routed once the sequence has `tokens` tokens: chunk j is, when chunk j + 2
  * begins. */
 int64_t still_routed_chunks(const still_attention_plan *plan, int64_t tokens);

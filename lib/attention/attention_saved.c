@@ -64,13 +64,11 @@ size_t still_attention_cache_snapshot_bytes(const still_attention_cache *cache) 
   return still_attention_plan_snapshot_bytes(cache->plan);
 }
 
-void still_attention_cache_snapshot(const still_attention_cache *cache, void *snapshot) {
-  if (cache->on_gpu) {
-    cache->plan->gpu->snapshot(cache->on_gpu, snapshot);
-    return;
-  }
+still_status still_attention_cache_snapshot(const still_attention_cache *cache, void *snapshot) {
+  if (cache->on_gpu) return cache->plan->gpu->snapshot(cache->on_gpu, snapshot);
   tape t = {.bytes = snapshot, .direction = WRITE};
   pass_snapshot(&t, (still_attention_cache *)cache);
+  return STILL_OK;
 }
 
 still_status still_attention_cache_restore(still_attention_cache *cache, const void *snapshot) {
@@ -179,15 +177,13 @@ size_t still_attention_cache_save_bytes(const still_attention_cache *cache) {
   return saved_bytes(cache, cache->tokens);
 }
 
-void still_attention_cache_save(const still_attention_cache *cache, void *bytes) {
-  if (cache->on_gpu) {
-    cache->plan->gpu->save(cache->on_gpu, bytes);
-    return;
-  }
+still_status still_attention_cache_save(const still_attention_cache *cache, void *bytes) {
+  if (cache->on_gpu) return cache->plan->gpu->save(cache->on_gpu, bytes);
   saved_header header = header_of(cache->plan, cache->tokens);
   tape t = {.bytes = bytes, .direction = WRITE};
   pass(&t, &header, sizeof header);
   pass_saved(&t, (still_attention_cache *)cache, cache->tokens);
+  return STILL_OK;
 }
 
 /* Where the kept positions of a saved cache must be: ascending, and of routed chunks. */

@@ -54,7 +54,10 @@ static machine make_machine(still_attention_options o, const rows_of *r, const c
   w.feature_q = r->aq;
   w.feature_k = r->ak;
   o.device = device;
-  check_ok(still_attention_plan_create(&m.plan, &o, o.kind == STILL_ATTENTION_STILL ? &w : NULL));
+  const bool maps = o.kind != STILL_ATTENTION_FULL && o.kind != STILL_ATTENTION_SWA &&
+                    o.kind != STILL_ATTENTION_LIGER_GLA;
+  if (o.kind == STILL_ATTENTION_T2R) w.bias_k = r->gate; /* (H, D) of numbers */
+  check_ok(still_attention_plan_create(&m.plan, &o, maps ? &w : NULL));
   check_ok(still_attention_cache_create(&m.cache, m.plan));
   return m;
 }
@@ -70,6 +73,8 @@ static void feed(machine *m, const rows_of *r, size_t first, size_t n, float *y)
   in.k = (still_rows){r->k + first * D, N * D, D};
   in.v = (still_rows){r->v + first * D, N * D, D};
   in.gate = (still_rows){r->gate + first * D, N * D, D};
+  in.q_raw = (still_rows){r->gate + first * D, N * D, D};
+  in.k_raw = in.v;
   check_ok(still_attention_forward(m->plan, m->cache, n, &in, y + first * D, N * D, D));
 }
 
@@ -117,6 +122,15 @@ static void any_split_gives_the_same(void **state) {
   for (size_t k = 0; k < CHECK_COUNT(kinds); k++)
     for (size_t i = 0; i < CHECK_COUNT(splits); i++)
       compare(still_attention_kind_name(kinds[k]), options_for(kinds[k]), splits[i], 2e-5);
+}
+
+static void linear_kinds_agree(void **state) {
+  (void)state;
+  static const size_t sizes[] = {13, 1, 50, 1, 1, 40, 0};
+  static const still_attention_kind kinds[] = {STILL_ATTENTION_LOLCATS, STILL_ATTENTION_LIGER_GLA,
+                                               STILL_ATTENTION_HEDGEHOG, STILL_ATTENTION_T2R};
+  for (size_t k = 0; k < CHECK_COUNT(kinds); k++)
+    compare(still_attention_kind_name(kinds[k]), options_for(kinds[k]), sizes, 2e-5);
 }
 
 static const size_t mixed[] = {40, 1, 1, 30, 1, 0};
@@ -170,8 +184,8 @@ static void snapshots_and_saved_caches_continue_alike(void **state) {
   const size_t bytes = still_attention_cache_save_bytes(a.cache);
   char *saved = malloc(bytes);
   assert_true(snapshot && saved);
-  still_attention_cache_snapshot(a.cache, snapshot);
-  still_attention_cache_save(a.cache, saved);
+  check_ok(still_attention_cache_snapshot(a.cache, snapshot));
+  check_ok(still_attention_cache_save(a.cache, saved));
   feed(&a, r, 70, N - 70, want);
   check_ok(still_attention_cache_restore(a.cache, snapshot));
   feed(&a, r, 70, N - 70, got);
@@ -195,9 +209,10 @@ static void snapshots_and_saved_caches_continue_alike(void **state) {
 static void what_has_no_shader_is_refused(void **state) {
   (void)state;
   still_attention_plan *plan;
-  still_attention_options o = options_for(STILL_ATTENTION_LIGER_GLA);
+  still_attention_options o = options_for(STILL_ATTENTION_STILL);
   o.device = gpu_device();
-  check_fails(still_attention_plan_create(&plan, &o, NULL), STILL_ERROR_UNSUPPORTED, "liger-gla");
+  o.metric = STILL_METRIC_RANDOM;
+  check_fails(still_attention_plan_create(&plan, &o, NULL), STILL_ERROR_UNSUPPORTED, "random");
   o = options_for(STILL_ATTENTION_FULL);
   o.device = gpu_device();
   o.head_dim = 18;
@@ -211,6 +226,7 @@ static void what_has_no_shader_is_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(any_split_gives_the_same),
+      cmocka_unit_test(linear_kinds_agree),
       cmocka_unit_test(options_agree),
       cmocka_unit_test(f16_caches_agree),
       cmocka_unit_test(snapshots_and_saved_caches_continue_alike),

@@ -155,7 +155,7 @@ static void a_later_snapshot_is_refused(void **state) {
   run_tokens(&p, made, cache, 0, 20, &a);
   char snapshot[1 << 17];
   assert_true(still_attention_cache_snapshot_bytes(cache) <= sizeof snapshot);
-  still_attention_cache_snapshot(cache, snapshot);
+  check_ok(still_attention_cache_snapshot(cache, snapshot));
   still_attention_cache_reset(cache);
   check_fails(still_attention_cache_restore(cache, snapshot), STILL_ERROR_ARGUMENT,
               "of 20 tokens, but the cache holds 0");

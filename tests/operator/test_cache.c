@@ -232,7 +232,7 @@ static void operate(box *b, list_model *m, uint64_t what, uint64_t amount) {
   case 1:
     free(m->snapshot);
     m->snapshot = malloc(still_attention_cache_snapshot_bytes(b->cache));
-    still_attention_cache_snapshot(b->cache, m->snapshot);
+    check_ok(still_attention_cache_snapshot(b->cache, m->snapshot));
     m->snapshot_tokens = m->tokens;
     return;
   case 2:
@@ -244,7 +244,7 @@ static void operate(box *b, list_model *m, uint64_t what, uint64_t amount) {
     free(m->saved);
     m->saved_bytes = still_attention_cache_save_bytes(b->cache);
     m->saved = malloc(m->saved_bytes);
-    still_attention_cache_save(b->cache, m->saved);
+    check_ok(still_attention_cache_save(b->cache, m->saved));
     m->saved_tokens = m->tokens;
     return;
   case 4:

@@ -161,7 +161,7 @@ static void a_saved_cache_goes_on_bit_for_bit(void **state) {
       const size_t bytes = still_attention_cache_save_bytes(x.first);
       char *saved = malloc(bytes + 1);
       saved[bytes] = 0x5a;
-      still_attention_cache_save(x.first, saved);
+      check_ok(still_attention_cache_save(x.first, saved));
       assert_int_equal(saved[bytes], 0x5a);
       run_tokens(&x.p, x.plan, x.second, 0, x.p.n, &x.got); /* a cache that held something else */
       check_ok(still_attention_cache_load(x.second, saved, bytes));
@@ -186,7 +186,7 @@ static void a_snapshot_rolls_back_bit_for_bit(void **state) {
       pair x = pair_create(&all[v], stops[i] + 3 * c, 300 + v);
       if (stops[i]) run_tokens(&x.p, x.plan, x.first, 0, stops[i], &x.want);
       void *snapshot = malloc(still_attention_cache_snapshot_bytes(x.first));
-      still_attention_cache_snapshot(x.first, snapshot);
+      check_ok(still_attention_cache_snapshot(x.first, snapshot));
       go_on(&x, x.first, stops[i], &x.want);
       check_ok(still_attention_cache_restore(x.first, snapshot));
       memcpy(x.got.y, x.want.y, x.p.heads * x.p.n * x.p.dim * sizeof *x.got.y);
@@ -206,7 +206,7 @@ static void damaged_saves_change_nothing(void **state) {
   run_tokens(&x.p, x.plan, x.first, 0, 100, &x.want);
   const size_t bytes = still_attention_cache_save_bytes(x.first);
   char *saved = malloc(bytes), *before = malloc(bytes), *after = malloc(bytes);
-  still_attention_cache_save(x.first, saved);
+  check_ok(still_attention_cache_save(x.first, saved));
   memcpy(before, saved, bytes);
   const size_t header = 72, near = 2 * 16 - 12; /* 100 tokens: 4 of chunk 6, 16 of chunk 5 */
   const size_t first_position = header + 2 * near * 2 * 16 * sizeof(float);
@@ -220,7 +220,7 @@ static void damaged_saves_change_nothing(void **state) {
   for (size_t cut = 0; cut < bytes; cut += 997)
     check_fails(still_attention_cache_load(x.first, before, cut), STILL_ERROR_FORMAT,
                 "saved cache");
-  still_attention_cache_save(x.first, after);
+  check_ok(still_attention_cache_save(x.first, after));
   assert_memory_equal(after, before, bytes);
   check_ok(still_attention_cache_load(x.first, before, bytes));
   free(saved);

@@ -70,8 +70,7 @@ static size_t snapshot_bytes(still_backend *backend, const still_layer_cache *la
 
 static still_status snapshot(still_backend *backend, const still_layer_cache *layer, void *out) {
   (void)backend;
-  still_attention_cache_snapshot(layer->cache, out);
-  return STILL_OK;
+  return still_attention_cache_snapshot(layer->cache, out);
 }
 
 static still_status restore(still_backend *backend, still_layer_cache *layer, const void *from) {
@@ -86,8 +85,7 @@ static size_t save_bytes(still_backend *backend, const still_layer_cache *layer)
 
 static still_status save(still_backend *backend, const still_layer_cache *layer, void *bytes) {
   (void)backend;
-  still_attention_cache_save(layer->cache, bytes);
-  return STILL_OK;
+  return still_attention_cache_save(layer->cache, bytes);
 }
 
 static still_status load(still_backend *backend, still_layer_cache *layer, const void *bytes,

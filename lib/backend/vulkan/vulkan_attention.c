@@ -30,6 +30,15 @@ static still_status check_still(const still_vulkan *vulkan, const still_attentio
   return STILL_OK;
 }
 
+/* The linear part is divided by the window's factor. */
+static still_status check_factors(const still_vulkan *vulkan, const still_attention_plan *plan) {
+  for (int h = 0; h < plan->options.heads; h++)
+    if (!(plan->window_factor[h] > 1e-6f))
+      return still_fail(STILL_ERROR_UNSUPPORTED, "%s: a window factor of %g, on a GPU above 1e-6",
+                        vulkan->name, (double)plan->window_factor[h]);
+  return STILL_OK;
+}
+
 still_status still_vulkan_attention_check(const still_vulkan *vulkan,
                                           const still_attention_plan *plan) {
   const still_attention_options *o = &plan->options;
@@ -44,23 +53,31 @@ still_status still_vulkan_attention_check(const still_vulkan *vulkan,
     return still_fail(STILL_ERROR_UNSUPPORTED, "%s: no 16-bit storage for cache type f16",
                       vulkan->name);
   switch (o->kind) {
-  case STILL_ATTENTION_FULL:
-  case STILL_ATTENTION_SWA: return STILL_OK;
   case STILL_ATTENTION_STILL: return check_still(vulkan, o);
-  default:
-    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: attention kind '%s' runs on the CPU only",
-                      vulkan->name, still_attention_kind_name(o->kind));
+  case STILL_ATTENTION_LOLCATS: return check_factors(vulkan, plan);
+  default: return STILL_OK;
   }
 }
 
 /* What the *_coopmat shaders are written for. */
 bool still_vulkan_fits_coopmat(const still_vulkan *vulkan, const still_attention_options *o) {
-  const bool still = o->kind == STILL_ATTENTION_STILL;
-  return vulkan->features & STILL_VULKAN_COOPMAT && (o->head_dim == 64 || o->head_dim == 128) &&
-         (!still || o->chunk == 64);
+  const bool known = o->kind == STILL_ATTENTION_FULL || o->kind == STILL_ATTENTION_SWA ||
+                     (o->kind == STILL_ATTENTION_STILL && o->chunk == 64);
+  return known && vulkan->features & STILL_VULKAN_COOPMAT &&
+         (o->head_dim == 64 || o->head_dim == 128);
 }
 
 /* ---- create ------------------------------------------------------------------------------------------- */
+
+static uint32_t lower_of(still_attention_kind kind) {
+  switch (kind) {
+  case STILL_ATTENTION_FULL: return STILL_LOWER_ALL;
+  case STILL_ATTENTION_STILL: return STILL_LOWER_CHUNK;
+  case STILL_ATTENTION_HEDGEHOG:
+  case STILL_ATTENTION_T2R: return STILL_LOWER_NONE;
+  default: return STILL_LOWER_WINDOW;
+  }
+}
 
 static attention_push shape_of(const still_attention_plan *plan) {
   const still_attention_options *o = &plan->options;
@@ -72,9 +89,7 @@ static attention_push shape_of(const still_attention_plan *plan) {
       .chunk = (uint32_t)(still ? o->chunk : o->window),
       .keep = (uint32_t)plan->keep,
       .cap = plan->most_kept < 0 ? MOST_ROWS_UNBOUNDED : (uint32_t)plan->most_kept,
-      .lower = still                            ? STILL_LOWER_CHUNK
-               : o->kind == STILL_ATTENTION_SWA ? STILL_LOWER_WINDOW
-                                                : STILL_LOWER_ALL,
+      .lower = lower_of(o->kind),
       .sinks = o->kind == STILL_ATTENTION_SWA ? (uint32_t)o->sinks : 0,
       .metric = (uint32_t)o->metric,
       .flags = o->feature_map == STILL_FEATURE_NORM_PRESERVED ? STILL_FLAG_NORM : 0,
@@ -92,6 +107,7 @@ static uint32_t grown(uint32_t at_first, uint32_t needed) {
 static uint32_t near_rows_for(const still_attention_plan *plan, int64_t tokens) {
   const still_attention_options *o = &plan->options;
   if (o->kind == STILL_ATTENTION_FULL) return grown((uint32_t)o->context, (uint32_t)tokens);
+  if (lower_of(o->kind) == STILL_LOWER_NONE) return 0;
   return 2 * (uint32_t)(o->kind == STILL_ATTENTION_STILL ? o->chunk : o->window);
 }
 
@@ -106,11 +122,12 @@ static uint32_t kept_rows_for(const still_attention_plan *plan, int64_t tokens) 
   return grown(kept_after(plan, plan->options.context), kept_after(plan, tokens));
 }
 
-static still_status create_map(still_vulkan *vulkan, still_vulkan_buffer *buffer, const float *map,
-                               const still_attention_options *o) {
-  const size_t bytes = sizeof(float) * (size_t)o->heads * (size_t)o->head_dim * (size_t)o->head_dim;
-  STILL_TRY(still_vulkan_buffer_create(vulkan, buffer, bytes, STILL_VULKAN_DEVICE));
-  return still_vulkan_write(vulkan, buffer, 0, map, bytes);
+/* A copy of a plan's array, if it has it. */
+static still_status create_copy(still_vulkan *vulkan, still_vulkan_buffer *buffer,
+                                const float *data, size_t count) {
+  if (!data) return STILL_OK;
+  STILL_TRY(still_vulkan_buffer_create(vulkan, buffer, count * sizeof *data, STILL_VULKAN_DEVICE));
+  return still_vulkan_write(vulkan, buffer, 0, data, count * sizeof *data);
 }
 
 static still_status create_map_f16(still_vulkan *vulkan, still_vulkan_buffer *buffer,
@@ -138,6 +155,22 @@ static still_status create_rows(still_vulkan *vulkan, still_vulkan_buffer *buffe
                                     STILL_VULKAN_DEVICE);
 }
 
+/* Biases that are not given are 0. */
+static still_status create_biases(still_vulkan_attention *attention) {
+  still_vulkan *vulkan = attention->vulkan;
+  const still_attention_plan *plan = attention->plan;
+  const size_t heads = (size_t)plan->options.heads, dim = (size_t)plan->options.head_dim;
+  still_vulkan_buffer *const buffers[] = {&attention->bias_q, &attention->bias_k};
+  const float *const biases[] = {plan->bias_q, plan->bias_k};
+  for (int i = 0; i < 2; i++) {
+    STILL_TRY(create_copy(vulkan, buffers[i], biases[i], heads * dim));
+    if (biases[i]) continue;
+    STILL_TRY(create_rows(vulkan, buffers[i], heads, dim, sizeof(float)));
+    STILL_TRY(still_vulkan_zero(vulkan, buffers[i]));
+  }
+  return STILL_OK;
+}
+
 static still_status create_buffers(still_vulkan_attention *attention) {
   still_vulkan *vulkan = attention->vulkan;
   const still_attention_plan *plan = attention->plan;
@@ -149,13 +182,16 @@ static still_status create_buffers(still_vulkan_attention *attention) {
   STILL_TRY(create_rows(vulkan, &attention->near_v, kv_heads, attention->near_rows, row));
   STILL_TRY(create_rows(vulkan, &attention->kept_k, routes, kept, row));
   STILL_TRY(create_rows(vulkan, &attention->kept_v, routes, kept, row));
-  if (o->kind != STILL_ATTENTION_STILL) return STILL_OK;
-  STILL_TRY(create_rows(vulkan, &attention->kept_positions, routes, kept, 4));
-  STILL_TRY(create_rows(vulkan, &attention->near_scores, heads, attention->near_rows, 4));
+  if (o->kind == STILL_ATTENTION_STILL) {
+    STILL_TRY(create_rows(vulkan, &attention->kept_positions, routes, kept, 4));
+    STILL_TRY(create_rows(vulkan, &attention->near_scores, heads, attention->near_rows, 4));
+  }
   if (!plan->features) return STILL_OK;
-  STILL_TRY(create_rows(vulkan, &attention->state, heads, 2 * dim, 4 * (dim + 1)));
-  STILL_TRY(create_map(vulkan, &attention->map_q, plan->feature_q, o));
-  STILL_TRY(create_map(vulkan, &attention->map_k, plan->feature_k, o));
+  STILL_TRY(create_rows(vulkan, &attention->state, heads, (size_t)plan->features, 4 * (dim + 1)));
+  STILL_TRY(create_copy(vulkan, &attention->map_q, plan->feature_q, heads * dim * dim));
+  STILL_TRY(create_copy(vulkan, &attention->map_k, plan->feature_k, heads * dim * dim));
+  STILL_TRY(create_copy(vulkan, &attention->window_factor, plan->window_factor, heads));
+  if (o->kind == STILL_ATTENTION_T2R) STILL_TRY(create_biases(attention));
   if (!attention->coopmat) return STILL_OK;
   STILL_TRY(create_map_f16(vulkan, &attention->map_q_f16, plan->feature_q, o));
   return create_map_f16(vulkan, &attention->map_k_f16, plan->feature_k, o);
@@ -197,7 +233,8 @@ void still_vulkan_attention_destroy(still_vulkan_attention *attention) {
   still_vulkan_buffer *const buffers[] = {
       &attention->near_k, &attention->near_v,         &attention->near_scores, &attention->kept_k,
       &attention->kept_v, &attention->kept_positions, &attention->state,       &attention->map_q,
-      &attention->map_k,  &attention->map_q_f16,      &attention->map_k_f16};
+      &attention->map_k,  &attention->map_q_f16,      &attention->map_k_f16,   &attention->bias_q,
+      &attention->bias_k, &attention->window_factor};
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
     still_vulkan_discard(attention->vulkan, buffers[i]);
   still_free(attention);
@@ -316,7 +353,7 @@ uint64_t still_vulkan_attention_bytes_at(const still_attention_plan *plan, int64
   uint64_t bytes = 2 * bytes_of(s.kv_heads, near, row) + 2 * bytes_of(s.route_heads, kept, row);
   if (s.lower == STILL_LOWER_CHUNK)
     bytes += bytes_of(s.heads, near, 4) + bytes_of(s.route_heads, kept, 4);
-  if (plan->features) bytes += bytes_of(s.heads, 2 * dim, 4 * (dim + 1));
+  if (plan->features) bytes += bytes_of(s.heads, (uint64_t)plan->features, 4 * (dim + 1));
   return bytes;
 }
 
@@ -329,22 +366,7 @@ static uint64_t bytes_now(const still_vulkan_attention *attention) {
 void still_vulkan_attention_usage(const still_vulkan_attention *attention,
                                   still_attention_usage *usage) {
   const still_attention_plan *plan = attention->plan;
-  const still_census census = still_attention_census(plan, attention->tokens);
-  const still_vulkan_work *work = attention->vulkan->work;
-  const bool still = plan->options.kind == STILL_ATTENTION_STILL;
-  const bool bounded = still && plan->most_kept >= 0;
-  *usage = (still_attention_usage){.bytes = bytes_now(attention),
-                                   .work_bytes = still_vulkan_work_bytes(work),
-                                   .tokens = attention->tokens,
-                                   .kept_tokens = census.kept,
-                                   .near_tokens = census.near,
-                                   .softmax_tokens = census.kept + census.near,
-                                   .linear_tokens = census.linear,
-                                   .forgotten_tokens = census.forgotten,
-                                   .budget_tokens = bounded ? plan->options.budget : 0,
-                                   .max_softmax_tokens =
-                                       bounded ? plan->most_kept + 2 * plan->options.chunk
-                                       : plan->options.kind == STILL_ATTENTION_SWA
-                                           ? plan->options.window + plan->options.sinks
-                                           : 0};
+  *usage = still_attention_usage_of(plan, attention->tokens);
+  usage->bytes = bytes_now(attention);
+  usage->work_bytes = still_vulkan_work_bytes(attention->vulkan->work);
 }

@@ -5,6 +5,7 @@
 
 #include "attention/attention_plan.h"
 #include "backend/vulkan/vulkan_device.h"
+#include "shaders/scan_interface.h"
 #include "shaders/shader_interface.h"
 
 /* Work space of the attention stages, shared by all layers of a device: they run one after the other. */
@@ -13,6 +14,8 @@ typedef struct still_vulkan_work {
   still_vulkan_buffer scores;       /* (H, rows) */
   still_vulkan_buffer mask;         /* (R, rows): 0 for kept tokens */
   still_vulkan_buffer features;     /* (H, rows, F): of routed keys, then of queries */
+  still_vulkan_buffer key_features; /* (H, rows, F), decays (G, rows, D): vulkan_attention_scan.c */
+  still_vulkan_buffer decays;
   still_vulkan_buffer states;       /* (slots, H, F D + F); f16 sums of the chunks by coopmat */
   still_vulkan_buffer linear;       /* (H, rows, D) and (H, rows) */
   still_vulkan_buffer state_copies; /* (slots, H, F D + F) in f16, by coopmat */
@@ -33,7 +36,8 @@ typedef struct still_vulkan_attention {
   bool coopmat;         /* the *_coopmat shaders fit this plan */
   bool f16;             /* keys, values and features are stored as f16 */
   int64_t tokens;
-  uint32_t near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention */
+  uint32_t near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention; 0 for kinds
+                         that attend to nothing exactly */
   still_vulkan_buffer near_k, near_v;       /* (G, near_rows, D) */
   still_vulkan_buffer near_scores;          /* (H, 2 C) */
   still_vulkan_buffer kept_k, kept_v;       /* (R, kept_rows, D) */
@@ -41,6 +45,8 @@ typedef struct still_vulkan_attention {
   still_vulkan_buffer state;                /* (H, F D + F): S, then z */
   still_vulkan_buffer map_q_f16, map_k_f16; /* copies for cooperative matrices */
   still_vulkan_buffer map_q, map_k;         /* (H, D, D) */
+  still_vulkan_buffer bias_q, bias_k;       /* (H, D): T2R */
+  still_vulkan_buffer window_factor;        /* (H): LOLCATS */
 } still_vulkan_attention;
 
 /* UNSUPPORTED for kinds, dimensions and options that have no shader: the sentence names it. */
@@ -57,9 +63,9 @@ bool still_vulkan_fits_coopmat(const still_vulkan *vulkan, const still_attention
 void still_vulkan_attention_destroy(still_vulkan_attention *attention);
 still_status still_vulkan_attention_reset(still_vulkan_attention *attention);
 
-/* Arrays of one call: (n, H D) and (n, G D); gate may be NULL. */
+/* Arrays of one call: (n, H D) and (n, G D); gate may be NULL, q_raw and k_raw are of LIGER_GLA only. */
 typedef struct still_vulkan_rows {
-  still_vulkan_buffer *q, *k, *v, *gate, *out;
+  still_vulkan_buffer *q, *k, *v, *gate, *out, *q_raw, *k_raw;
 } still_vulkan_rows;
 
 /* Records n >= 1 tokens. scores (H, n): NULL, or host memory, which waits for the device. */
@@ -70,6 +76,15 @@ void still_vulkan_attention_usage(const still_vulkan_attention *attention,
                                   still_attention_usage *usage);
 /* Device bytes of a cache of this plan once it holds `tokens` tokens. */
 uint64_t still_vulkan_attention_bytes_at(const still_attention_plan *plan, int64_t tokens);
+
+/* vulkan_attention_scan.c: the linear part of all kinds but STILL. */
+bool still_vulkan_scans(const still_attention_plan *plan);
+/* Takes the block's tokens into the state; what queries read goes to work->linear, as the softmax branch merges it. */
+still_status still_vulkan_scan(still_vulkan_attention *attention, const still_vulkan_rows *rows,
+                               const attention_push *push);
+/* Makes the outputs from that for the kinds that the softmax branch does not merge. */
+still_status still_vulkan_scan_merge(still_vulkan_attention *attention,
+                                     const still_vulkan_rows *rows, const attention_push *push);
 
 /* vulkan_attention_state.c: copies to and from the host; all wait for the device. */
 size_t still_vulkan_attention_snapshot_bytes(const still_vulkan_attention *attention);

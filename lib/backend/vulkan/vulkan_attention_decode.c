@@ -14,6 +14,7 @@ typedef struct decode {
 bool still_vulkan_can_decode(const still_vulkan_attention *attention) {
   const attention_push *shape = &attention->shape;
   const int64_t at = attention->tokens;
+  if (still_vulkan_scans(attention->plan)) return false;
   switch (shape->lower) {
   case STILL_LOWER_ALL: return true;
   case STILL_LOWER_WINDOW: return at >= shape->sinks;

@@ -69,7 +69,9 @@ static double softmax_work(const still_vulkan_attention *attention, double token
   const double keys = shape->lower == STILL_LOWER_ALL
                           ? tokens
                           : (double)shape->kept_rows + 2.0 * (double)shape->chunk;
-  return 4.0 * (double)shape->heads * (double)attention->plan->options.head_dim * keys;
+  const double features = still_vulkan_scans(attention->plan) ? attention->plan->features : 0;
+  return 4.0 * (double)shape->heads * (double)attention->plan->options.head_dim *
+         (keys + 2 * features);
 }
 
 uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
@@ -330,7 +332,7 @@ static void plan_routing(attention_push *push) {
 
 /* Position of the oldest token in the near cache. */
 static uint32_t near_base(const attention_push *push) {
-  if (!push->start) return 0;
+  if (!push->start || push->lower == STILL_LOWER_NONE) return push->start;
   if (push->lower == STILL_LOWER_WINDOW)
     return push->start > push->chunk ? push->start - push->chunk : 0;
   const uint32_t chunk = (push->start - 1) / push->chunk;
@@ -345,10 +347,10 @@ static still_status reserve_work(block *b) {
   const uint64_t heads = b->push.heads, rows = b->push.rows;
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->mask, heads * rows * 4));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->scores, heads * rows * 4));
-  if (b->push.lower == STILL_LOWER_ALL) return STILL_OK;
+  if (b->push.lower == STILL_LOWER_ALL || b->push.lower == STILL_LOWER_NONE) return STILL_OK;
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->keys, b->push.kv_heads * rows * dim * element));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
-  if (!(b->push.flags & STILL_FLAG_LINEAR)) return STILL_OK;
+  if (!(b->push.flags & STILL_FLAG_LINEAR) || still_vulkan_scans(a->plan)) return STILL_OK;
   const uint64_t states = (b->push.route_count + 1) * heads * 2 * dim * (dim + 1);
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
   if (b->coopmat) {
@@ -366,6 +368,28 @@ static still_status full_block(block *b) {
   STILL_TRY(gather(b));
   b->push.base = 0;
   return b->coopmat ? softmax_branch_coopmat(b) : softmax_branch(b);
+}
+
+/* Kinds whose linear part is a scan. LOLCATS has one denominator with it, the others add it up afterwards. */
+static still_status scan_block(block *b) {
+  still_vulkan_attention *a = b->attention;
+  const bool one_sum = a->plan->options.kind == STILL_ATTENTION_LOLCATS;
+  const bool window = b->push.lower == STILL_LOWER_WINDOW;
+  if (window) STILL_TRY(gather(b));
+  if (!one_sum || b->push.flags & STILL_FLAG_LINEAR)
+    STILL_TRY(still_vulkan_scan(a, b->rows, &b->push));
+  if (window) STILL_TRY(softmax_branch(b));
+  if (!one_sum) STILL_TRY(still_vulkan_scan_merge(a, b->rows, &b->push));
+  return window ? scatter(b) : STILL_OK;
+}
+
+/* Tokens before the first that is summed up for the softmax branch to merge. */
+static uint32_t linear_begin(const still_vulkan_attention *attention) {
+  switch (attention->plan->options.kind) {
+  case STILL_ATTENTION_STILL: return 2 * attention->shape.chunk;
+  case STILL_ATTENTION_LOLCATS: return attention->shape.chunk;
+  default: return UINT32_MAX;
+  }
 }
 
 static still_status hybrid_block(block *b) {
@@ -398,17 +422,18 @@ still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
   b.push.start = (uint32_t)attention->tokens;
   b.push.count = count;
   b.push.row0 = row0;
-  if (rows->gate) b.push.flags |= STILL_FLAG_GATE;
+  if (rows->gate && attention->plan->options.kind == STILL_ATTENTION_STILL)
+    b.push.flags |= STILL_FLAG_GATE;
   b.push.base = b.push.lower == STILL_LOWER_ALL ? 0 : near_base(&b.push);
   b.push.rows = b.push.start + count - b.push.base;
   if (b.push.lower == STILL_LOWER_CHUNK) plan_routing(&b.push);
   b.coopmat = attention->coopmat && b.push.start % STILL_TILE == 0;
-  /* Before the third chunk there is nothing in the linear state. */
-  if (attention->state.handle && b.push.start + count > 2 * b.push.chunk)
+  if (attention->state.handle && b.push.start + count > linear_begin(attention))
     b.push.flags |= STILL_FLAG_LINEAR;
   STILL_TRY(reserve_work(&b));
   attention->shape.start = b.push.start;
   attention->shape.base = b.push.base;
   attention->shape.rows = b.push.rows;
+  if (still_vulkan_scans(attention->plan)) return scan_block(&b);
   return b.push.lower == STILL_LOWER_ALL ? full_block(&b) : hybrid_block(&b);
 }

@@ -177,12 +177,13 @@ still_status still_vulkan_attention_state(still_vulkan_attention *attention, int
   if (!attention->state.handle)
     return still_fail(STILL_ERROR_ARGUMENT, "attention of kind '%s' has no linear state here",
                       still_attention_kind_name(attention->plan->options.kind));
-  const size_t dim = (size_t)attention->plan->options.head_dim, matrix = 2 * dim * dim;
-  const size_t first = (size_t)head * (matrix + 2 * dim) * sizeof(float);
+  const size_t dim = (size_t)attention->plan->options.head_dim;
+  const size_t features = (size_t)attention->plan->features, matrix = features * dim;
+  const size_t first = (size_t)head * (matrix + features) * sizeof(float);
   if (state)
     STILL_TRY(still_vulkan_read(attention->vulkan, &attention->state, first, state,
                                 matrix * sizeof(float)));
   if (!normalizer) return STILL_OK;
   return still_vulkan_read(attention->vulkan, &attention->state, first + matrix * sizeof(float),
-                           normalizer, 2 * dim * sizeof(float));
+                           normalizer, features * sizeof(float));
 }

@@ -78,9 +78,12 @@ static still_status create_problem(problem *p, const still_attention_plan *like)
   o.schedule = STILL_SCHEDULE_FIXED;
   o.keep = o.chunk / 4;
   o.budget = 0;
+  if (o.window > STILL_TILE / 2) o.window = STILL_TILE / 2; /* tokens have to leave it */
   still_attention_weights w = STILL_ATTENTION_WEIGHTS_INIT;
   w.feature_q = w.feature_k = p->map;
-  return still_attention_plan_create(&p->plan, &o, still ? &w : NULL);
+  const bool maps = o.kind != STILL_ATTENTION_FULL && o.kind != STILL_ATTENTION_SWA &&
+                    o.kind != STILL_ATTENTION_LIGER_GLA;
+  return still_attention_plan_create(&p->plan, &o, maps ? &w : NULL);
 }
 
 static still_status run_on_cpu(problem *p) {
@@ -91,6 +94,8 @@ static still_status run_on_cpu(problem *p) {
   in.k = (still_rows){p->k, p->dim, p->dim};
   in.v = (still_rows){p->v, p->dim, p->dim};
   in.gate = (still_rows){p->gate, p->dim, HEADS * p->dim};
+  in.q_raw = in.q;
+  in.k_raw = in.k;
   const still_status status =
       still_attention_forward(p->plan, cache, p->n, &in, p->want, p->dim, HEADS * p->dim);
   still_attention_cache_destroy(cache);
@@ -116,7 +121,7 @@ static still_status run_rows(still_vulkan *vulkan, problem *p, device_rows *d) {
   STILL_TRY(upload(vulkan, &d->v, p->v, p->n * p->dim));
   STILL_TRY(upload(vulkan, &d->gate, p->gate, p->n * row));
   STILL_TRY(upload(vulkan, &d->out, p->want, p->n * row));
-  const still_vulkan_rows rows = {&d->q, &d->k, &d->v, &d->gate, &d->out};
+  const still_vulkan_rows rows = {&d->q, &d->k, &d->v, &d->gate, &d->out, &d->q, &d->k};
   STILL_TRY(still_vulkan_zero(vulkan, &d->out));
   STILL_TRY(still_vulkan_attention_forward(d->attention, &rows, p->n - 1, NULL));
   /* the last token by the decode shaders: its rows come first in arrays of their own */

@@ -32,15 +32,16 @@ static void destroy(still_backend *backend, still_layer_cache *layer) {
   still_free(layer);
 }
 
+static still_vulkan_buffer *data_of(const still_buffer *buffer) {
+  return buffer ? (still_vulkan_buffer *)&buffer->data : NULL;
+}
+
 static still_status forward(still_backend *backend, still_layer_cache *layer, still_buffer *out,
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
                             const still_buffer *k_raw, size_t n, const still_taps *taps) {
-  (void)q_raw; /* only of kinds that still_vulkan_attention_check refuses */
-  (void)k_raw;
-  const still_vulkan_rows rows = {(still_vulkan_buffer *)&q->data, (still_vulkan_buffer *)&k->data,
-                                  (still_vulkan_buffer *)&v->data,
-                                  gate ? (still_vulkan_buffer *)&gate->data : NULL, &out->data};
+  const still_vulkan_rows rows = {data_of(q),    data_of(k), data_of(v),    data_of(gate),
+                                  &out->data, data_of(q_raw), data_of(k_raw)};
   still_status status;
   if (taps->linear_mass || taps->linear_output)
     return still_fail(STILL_ERROR_UNSUPPORTED, "shares of the linear branch are not told by a GPU");

@@ -16,7 +16,7 @@ struct still_device {
 struct still_device_cache {
   still_vulkan *vulkan;
   still_vulkan_attention *attention;
-  still_vulkan_buffer q, k, v, gate, out; /* a piece, token-major */
+  still_vulkan_buffer q, k, v, gate, out, q_raw, k_raw; /* a piece, token-major */
   bool damaged; /* a call failed half-way: the content is neither the old nor the new */
 };
 
@@ -56,8 +56,9 @@ static void cache_destroy(still_device_cache *cache) {
   still_vulkan *vulkan = cache->vulkan;
   lock(vulkan);
   still_vulkan_attention_destroy(cache->attention);
-  still_vulkan_buffer *buffers[] = {&cache->q, &cache->k, &cache->v, &cache->gate, &cache->out};
-  for (int i = 0; i < 5; i++) still_vulkan_discard(vulkan, buffers[i]);
+  still_vulkan_buffer *buffers[] = {&cache->q,   &cache->k,     &cache->v,    &cache->gate,
+                                    &cache->out, &cache->q_raw, &cache->k_raw};
+  for (int i = 0; i < 7; i++) still_vulkan_discard(vulkan, buffers[i]);
   unlock(vulkan);
   still_free(cache);
 }
@@ -199,10 +200,13 @@ static still_status run_piece(const call *c, size_t first, size_t n) {
   STILL_TRY(upload(cache, &cache->k, &c->inputs->k, kv_heads, first, n, c->host));
   STILL_TRY(upload(cache, &cache->v, &c->inputs->v, kv_heads, first, n, c->host));
   STILL_TRY(upload(cache, &cache->gate, &c->inputs->gate, heads, first, n, c->host));
+  STILL_TRY(upload(cache, &cache->q_raw, &c->inputs->q_raw, heads, first, n, c->host));
+  STILL_TRY(upload(cache, &cache->k_raw, &c->inputs->k_raw, kv_heads, first, n, c->host));
   STILL_TRY(still_vulkan_work_reserve(cache->vulkan, &cache->out,
                                       n * heads * (size_t)o->head_dim * sizeof(float)));
   const still_vulkan_rows rows = {&cache->q, &cache->k, &cache->v,
-                                  c->inputs->gate.data ? &cache->gate : NULL, &cache->out};
+                                  c->inputs->gate.data ? &cache->gate : NULL, &cache->out,
+                                  &cache->q_raw, &cache->k_raw};
   STILL_TRY(still_vulkan_attention_forward(cache->attention, &rows, n, c->scores));
   for (size_t h = 0; c->scores && h < heads; h++)
     memcpy(c->inputs->scores + h * c->n + first, c->scores + h * n, n * sizeof(float));
