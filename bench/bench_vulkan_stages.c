@@ -171,7 +171,8 @@ static void free_layer(layer *l) {
 }
 
 static void forward(bench *b, layer *l, size_t n) {
-  const still_vulkan_rows rows = {&b->q, &b->k, &b->v, &b->gate, &b->out};
+  const still_vulkan_rows rows = {
+      .q = &b->q, .k = &b->k, .v = &b->v, .gate = &b->gate, .out = &b->out};
   check(still_vulkan_attention_forward(l->attention, &rows, n, NULL), "forward");
 }
 

@@ -1,14 +1,16 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 // SPDX-License-Identifier: MIT
 // out = in / sqrt(mean(in^2) + eps) * weight. One workgroup a row.
 #include "shader_common.glsl"
+#include "group_reduce.glsl"
 layout(push_constant) uniform block { dense_push push; };
 layout(set = 0, binding = 0) readonly buffer b0 { float weight[]; };
 layout(set = 0, binding = 1) readonly buffer b1 { float inputs[]; };
 layout(set = 0, binding = 2) writeonly buffer b2 { float outputs[]; };
-
-shared float parts[STILL_GROUP];
 
 void main() {
   uint tid = gl_LocalInvocationID.x;
@@ -18,15 +20,8 @@ void main() {
       float x = inputs[row * push.columns + c];
       sum += x * x;
     }
-    parts[tid] = sum;
-    barrier();
-    for (uint width = STILL_GROUP / 2; width > 0; width /= 2) {
-      if (tid < width) parts[tid] += parts[tid + width];
-      barrier();
-    }
-    float scale = inversesqrt(parts[0] / float(push.columns) + push.factor);
+    float scale = inversesqrt(group_sum(tid, sum) / float(push.columns) + push.factor);
     for (uint c = tid; c < push.columns; c += STILL_GROUP)
       outputs[row * push.columns + c] = inputs[row * push.columns + c] * scale * weight[c];
-    barrier();
   }
 }

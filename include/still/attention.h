@@ -318,6 +318,33 @@ STILL_API still_status still_attention_forward(const still_attention_plan *plan,
                                                const still_attention_inputs *inputs, float *y,
                                                size_t y_head_stride, size_t y_token_stride);
 
+/* Rows in a buffer of the application on the plan's device, float32, token-major without gaps: (n, H*D) or (n, G*D). */
+typedef struct still_buffer_rows {
+  uint64_t buffer; /* VkBuffer with the usage STORAGE_BUFFER; 0 = none */
+  uint64_t offset; /* of the first row in bytes, a multiple of minStorageBufferOffsetAlignment */
+} still_buffer_rows;
+
+typedef struct still_attention_buffers {
+  size_t size;                                   /* set by STILL_ATTENTION_BUFFERS_INIT */
+  still_buffer_rows q, k, v, gate, q_raw, k_raw; /* as in still_attention_inputs */
+  still_buffer_rows y;                           /* out (n, H*D) */
+} still_attention_buffers;
+
+#define STILL_ATTENTION_BUFFERS_INIT                                                               \
+  {                                                                                                \
+    sizeof(still_attention_buffers), {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {0, 0}, {             \
+      0, 0                                                                                         \
+    }                                                                                              \
+  }
+
+/* still_attention_forward without a way over the host, for a plan on a device of still_share_device. It runs on the shared
+ * queue behind what was submitted there before (writes of its compute and copy commands are seen), and y is written when it
+ * returns. Buffers must hold n rows and be no longer than the device binds (maxStorageBufferRange). Errors as there;
+ * ARGUMENT too where the plan is on no shared device. */
+STILL_API still_status still_attention_forward_buffers(const still_attention_plan *plan,
+                                                       still_attention_cache *cache, size_t n,
+                                                       const still_attention_buffers *buffers);
+
 /* Names as the command line and adapter files write them: "full", "swa", "still", "lolcats",
  * "liger-gla", "hedgehog", "t2r"; "saliency", "diagonal", "qk", "keynorm", "uniform", "random".
  * NULL for a value outside the enum; the parsers return ARGUMENT and list what is known. */

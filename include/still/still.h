@@ -154,6 +154,33 @@ typedef struct still_device_info {
 STILL_API still_status still_list_devices(still_device_info *devices, size_t capacity,
                                           size_t *count);
 
+/* A Vulkan device that the application has made, to run on instead of one of the library's own, so that both can use the
+ * same buffers (still_attention_forward_buffers). Handles are those of vulkan.h, which this header does without. */
+typedef struct still_shared_device {
+  size_t size;           /* set by STILL_SHARED_DEVICE_INIT */
+  void *instance;        /* VkInstance, for Vulkan 1.1 or newer */
+  void *physical_device; /* VkPhysicalDevice */
+  void *device;          /* VkDevice */
+  void *queue;           /* VkQueue, of a family with compute */
+  uint32_t queue_family;
+  int float16; /* 1: the device was made with storageBuffer16BitAccess and shaderFloat16 */
+  int cooperative_matrix; /* 1: and with VK_KHR_cooperative_matrix and vulkanMemoryModel (Vulkan 1.2) */
+  void (*lock)(
+      void *user); /* called around every submission to the queue, by the thread that uses */
+  void (*unlock)(void *user); /* the library; NULL: nobody else submits to it meanwhile */
+  void *user;
+} still_shared_device;
+
+#define STILL_SHARED_DEVICE_INIT                                                                   \
+  { sizeof(still_shared_device), NULL, NULL, NULL, NULL, 0, 0, 0, NULL, NULL, NULL }
+
+/* Makes the device known under a name ("vulkan:shared0"), which can stand wherever a device is named. The application keeps
+ * all its objects and must not destroy them before still_unshare_device. Errors: ARGUMENT, MEMORY, DEVICE (too old, or this
+ * build or machine has no Vulkan). Thread-safe. */
+STILL_API still_status still_share_device(const still_shared_device *device, char name[32]);
+/* Takes it back. ARGUMENT if no device has this name or plans, models or sessions still use it. */
+STILL_API still_status still_unshare_device(const char *name);
+
 #ifdef __cplusplus
 }
 #endif

@@ -12,6 +12,15 @@ static still_status check_rows(const char *name, const still_rows *rows, bool ne
   return still_fail(STILL_ERROR_ARGUMENT, "inputs.%s.data is NULL", name);
 }
 
+static still_status check_call(const still_attention_plan *plan, const still_attention_cache *cache,
+                               size_t n) {
+  if (cache->plan != plan)
+    return still_fail(STILL_ERROR_ARGUMENT, "cache: made for another plan than the one given");
+  if (n < 1 || n > INT32_MAX)
+    return still_fail(STILL_ERROR_ARGUMENT, "n is %zu, must be 1 .. %d", n, INT32_MAX);
+  return STILL_OK;
+}
+
 static still_status check_inputs(const still_attention_plan *plan,
                                  const still_attention_cache *cache, size_t n,
                                  const still_attention_inputs *in, const float *y) {
@@ -22,10 +31,7 @@ static still_status check_inputs(const still_attention_plan *plan,
                       : !in    ? "inputs"
                                : "y");
   STILL_TRY(STILL_CHECK_OPTIONS_SIZE(in, still_attention_inputs));
-  if (cache->plan != plan)
-    return still_fail(STILL_ERROR_ARGUMENT, "cache: made for another plan than the one given");
-  if (n < 1 || n > INT32_MAX)
-    return still_fail(STILL_ERROR_ARGUMENT, "n is %zu, must be 1 .. %d", n, INT32_MAX);
+  STILL_TRY(check_call(plan, cache, n));
   if (cache->on_gpu && (in->linear_mass || in->linear_output))
     return still_fail(STILL_ERROR_UNSUPPORTED, "shares of the linear branch are not told by a GPU");
   const bool liger = plan->options.kind == STILL_ATTENTION_LIGER_GLA;
@@ -182,4 +188,31 @@ still_status still_attention_forward(const still_attention_plan *plan, still_att
   }
   still_work_give_back(work);
   return status;
+}
+
+static still_status check_buffer(const char *name, const still_buffer_rows *rows, bool needed) {
+  if (rows->buffer || !needed) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "buffers.%s.buffer is 0", name);
+}
+
+still_status still_attention_forward_buffers(const still_attention_plan *plan,
+                                             still_attention_cache *cache, size_t n,
+                                             const still_attention_buffers *buffers) {
+  if (!plan || !cache || !buffers)
+    return still_fail(STILL_ERROR_ARGUMENT, "still_attention_forward_buffers: %s is NULL",
+                      !plan    ? "plan"
+                      : !cache ? "cache"
+                               : "buffers");
+  STILL_TRY(STILL_CHECK_OPTIONS_SIZE(buffers, still_attention_buffers));
+  STILL_TRY(check_call(plan, cache, n));
+  const bool liger = plan->options.kind == STILL_ATTENTION_LIGER_GLA;
+  STILL_TRY(check_buffer("q", &buffers->q, true));
+  STILL_TRY(check_buffer("k", &buffers->k, true));
+  STILL_TRY(check_buffer("v", &buffers->v, true));
+  STILL_TRY(check_buffer("y", &buffers->y, true));
+  STILL_TRY(check_buffer("q_raw", &buffers->q_raw, liger));
+  STILL_TRY(check_buffer("k_raw", &buffers->k_raw, liger));
+  if (!cache->on_gpu)
+    return still_fail(STILL_ERROR_ARGUMENT, "the plan runs on the CPU, which has no such buffers");
+  return plan->gpu->forward_buffers(cache->on_gpu, n, buffers);
 }

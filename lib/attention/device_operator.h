@@ -33,6 +33,8 @@ typedef struct still_device_operator {
   still_status (*load)(still_device_cache *cache, const void *bytes, size_t count);
   still_status (*forward)(still_device_cache *cache, size_t n, const still_attention_inputs *inputs,
                           float *y, size_t y_head_stride, size_t y_token_stride);
+  still_status (*forward_buffers)(still_device_cache *cache, size_t n,
+                                  const still_attention_buffers *buffers);
 } still_device_operator;
 
 /* Defined by lib/backend/vulkan; exists where STILL_HAVE_VULKAN is 1. */

@@ -40,3 +40,23 @@ still_status still_list_devices(still_device_info *devices, size_t capacity, siz
 #endif
   return STILL_OK;
 }
+
+still_status still_share_device(const still_shared_device *device, char name[32]) {
+  if (!device || !name)
+    return still_fail(STILL_ERROR_ARGUMENT, "still_share_device: device or name is NULL");
+  STILL_TRY(STILL_CHECK_OPTIONS_SIZE(device, still_shared_device));
+#if STILL_HAVE_VULKAN
+  return still_vulkan_share(device, name);
+#else
+  return still_fail(STILL_ERROR_DEVICE, "still_share_device: this build has no GPU backend");
+#endif
+}
+
+still_status still_unshare_device(const char *name) {
+  if (!name) return still_fail(STILL_ERROR_ARGUMENT, "still_unshare_device: name is NULL");
+#if STILL_HAVE_VULKAN
+  return still_vulkan_unshare(name);
+#else
+  return still_fail(STILL_ERROR_ARGUMENT, "no shared device is called '%s'", name);
+#endif
+}

@@ -42,6 +42,10 @@ typedef struct still_backend_ops {
   still_status (*weight_create)(still_backend *backend, const still_tensor *tensor,
                                 still_weight **weight);
   void (*weight_destroy)(still_backend *backend, still_weight *weight);
+  /* Bytes of the backend's own memory that such a weight would take, and that can still be taken. The CPU, which shares
+   * the process's memory: 0, and no bound (UINT64_MAX). */
+  uint64_t (*weight_bytes)(still_backend *backend, const still_tensor *tensor);
+  uint64_t (*memory_free)(still_backend *backend);
 
   /* ---- the dense part ---- */
   /* out (n x width) = rows ids[i] of the matrix. */
@@ -101,6 +105,8 @@ typedef struct still_backend_ops {
   still_status (*checkpoint)(still_backend *backend);
   /* Everything recorded is done when this returns. */
   still_status (*finish)(still_backend *backend);
+  /* 1 when the device is gone for good: every later call that needs it fails. */
+  int (*is_lost)(const still_backend *backend);
 } still_backend_ops;
 
 struct still_backend {
@@ -122,9 +128,11 @@ still_status still_backend_create(still_backend **backend, const char *device, i
 void still_backend_destroy(still_backend *backend);
 still_status still_backend_cpu_create(still_backend **backend, int threads);
 still_status still_backend_vulkan_create(still_backend **backend, const char *device, int threads);
-/* GPUs found: writes at most `capacity` entries, returns how many there are; 0 without Vulkan. Both are compiled in
+/* GPUs found: writes at most `capacity` entries, returns how many there are; 0 without Vulkan. These are compiled in
  * where STILL_HAVE_VULKAN is 1. */
 size_t still_backend_vulkan_devices(still_device_info *devices, size_t capacity);
+still_status still_vulkan_share(const still_shared_device *given, char name[32]);
+still_status still_vulkan_unshare(const char *name);
 
 /* Bytes of the CPU backend's own work space, once it has run blocks of n tokens with heads of dim channels. */
 size_t still_backend_cpu_work_bytes(int threads, size_t n, size_t dim);

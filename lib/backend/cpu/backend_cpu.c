@@ -91,6 +91,22 @@ static still_status weight_create(still_backend *backend, const still_tensor *te
   return status;
 }
 
+static uint64_t weight_bytes(still_backend *backend, const still_tensor *tensor) {
+  (void)backend;
+  (void)tensor;
+  return 0;
+}
+
+static uint64_t memory_free(still_backend *backend) {
+  (void)backend;
+  return UINT64_MAX;
+}
+
+static int is_lost(const still_backend *backend) {
+  (void)backend;
+  return 0;
+}
+
 /* ---- the backend -------------------------------------------------------------------------------- */
 
 static still_status nothing_pending(still_backend *backend) {
@@ -114,6 +130,8 @@ static still_backend_ops operations = {
     .buffer_read = buffer_read,
     .weight_create = weight_create,
     .weight_destroy = weight_destroy,
+    .weight_bytes = weight_bytes,
+    .memory_free = memory_free,
     .embed = still_cpu_embed,
     .rms_norm = still_cpu_rms_norm,
     .matmul = still_cpu_matmul,
@@ -126,6 +144,7 @@ static still_backend_ops operations = {
     .rotary = still_cpu_rotary,
     .checkpoint = nothing_pending,
     .finish = nothing_pending,
+    .is_lost = is_lost,
 };
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 

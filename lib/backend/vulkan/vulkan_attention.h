@@ -36,7 +36,8 @@ typedef struct still_vulkan_attention {
   bool coopmat;         /* the *_coopmat shaders fit this plan */
   bool f16;             /* keys, values and features are stored as f16 */
   int64_t tokens;
-  uint32_t near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention; 0 for kinds
+  uint32_t
+      near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention; 0 for kinds
                          that attend to nothing exactly */
   still_vulkan_buffer near_k, near_v;       /* (G, near_rows, D) */
   still_vulkan_buffer near_scores;          /* (H, 2 C) */

@@ -63,7 +63,7 @@ static still_status attend(const decode *d) {
                                   .work = 4.0 * heads * dim * parts * STILL_DECODE_ROWS}));
   if (!(d->push.flags & STILL_FLAG_LINEAR)) return STILL_OK;
   return run(
-      d, STILL_SHADER_decode_linear_f32,
+      d, still_vulkan_reducing(d->vulkan, STILL_SHADER_decode_linear_f32),
       (still_vulkan_dispatch){.buffers = {d->rows->q, &a->map_q, &a->state, &d->work->linear},
                               .writes = 1 << 3,
                               .groups = {STILL_DECODE_LINEAR, d->push.heads, 1},

@@ -67,8 +67,8 @@ static still_status features(const scan *s, uint32_t side) {
                               ? s->push->start + s->push->count - s->push->chunk - s->push->base
                               : s->push->count;
   const uint32_t heads = raw && !query ? s->push->kv_heads : s->push->heads;
-  still_vulkan_buffer *inputs = query ? (raw ? s->rows->q_raw : s->rows->q)
-                                      : (raw ? s->rows->k_raw : s->rows->k);
+  still_vulkan_buffer *inputs =
+      query ? (raw ? s->rows->q_raw : s->rows->q) : (raw ? s->rows->k_raw : s->rows->k);
   still_vulkan_buffer *phi = query ? &s->work->features : &s->work->key_features;
   still_vulkan_buffer *map = query ? &a->map_q : &a->map_k, *bias = query ? &a->bias_q : &a->bias_k;
   return run(s, STILL_SHADER_scan_features_f32, (uint32_t[]){map_of(s), side, 0},

@@ -2,6 +2,7 @@
  * The table of operations on a Vulkan device: everything is recorded, and submitted in bounded pieces. */
 #include "backend/vulkan/vulkan_backend.h"
 
+#include "backend/vulkan/vulkan_check.h"
 #include "base/memory.h"
 #include "base/threads.h"
 
@@ -72,6 +73,22 @@ static still_status finish(still_backend *backend) {
   return status;
 }
 
+static uint64_t memory_free(still_backend *backend) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  pthread_mutex_lock(&vulkan->lock);
+  const uint64_t bytes = still_vulkan_memory_free(vulkan);
+  pthread_mutex_unlock(&vulkan->lock);
+  return bytes;
+}
+
+static int is_lost(const still_backend *backend) {
+  still_vulkan *vulkan = ((const still_backend_vulkan *)backend)->vulkan;
+  pthread_mutex_lock(&vulkan->lock);
+  const int lost = vulkan->lost;
+  pthread_mutex_unlock(&vulkan->lock);
+  return lost;
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------- */
 
 static void destroy(still_backend *backend) {
@@ -91,8 +108,11 @@ static still_backend_ops operations = {.destroy = destroy,
                                        .buffer_read = buffer_read,
                                        .weight_create = still_vulkan_weight_create,
                                        .weight_destroy = still_vulkan_weight_destroy,
+                                       .weight_bytes = still_vulkan_weight_bytes,
+                                       .memory_free = memory_free,
                                        .checkpoint = checkpoint,
-                                       .finish = finish};
+                                       .finish = finish,
+                                       .is_lost = is_lost};
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void complete_operations(void) {
@@ -105,15 +125,19 @@ still_status still_backend_vulkan_create(still_backend **out, const char *device
   pthread_once(&once, complete_operations);
   still_backend_vulkan *b;
   STILL_TRY(STILL_ALLOC(&b, 1, "the Vulkan backend"));
-  const still_status status = still_vulkan_open(&b->vulkan, device);
+  still_status status = still_vulkan_open(&b->vulkan, device);
   if (status) {
     still_free(b);
     return status;
   }
   b->base = (still_backend){
       .ops = &operations, .name = b->vulkan->name, .threads = still_resolve_threads(threads)};
-  *out = &b->base;
-  return STILL_OK;
+  status = still_vulkan_check_dense(&b->base);
+  if (status)
+    destroy(&b->base);
+  else
+    *out = &b->base;
+  return status;
 }
 
 size_t still_backend_vulkan_devices(still_device_info *devices, size_t capacity) {

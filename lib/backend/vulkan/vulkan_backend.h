@@ -52,6 +52,7 @@ still_status still_vulkan_weight_create_unchecked(still_backend *backend,
                                                   const still_tensor *tensor,
                                                   still_weight **weight);
 void still_vulkan_weight_destroy(still_backend *backend, still_weight *weight);
+uint64_t still_vulkan_weight_bytes(still_backend *backend, const still_tensor *tensor);
 
 /* vulkan_dense.c: fills the dense part of the table. */
 void still_vulkan_dense_operations(still_backend_ops *ops);

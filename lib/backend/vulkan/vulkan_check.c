@@ -146,6 +146,21 @@ static still_status run_on_device(still_vulkan *vulkan, problem *p) {
   return status;
 }
 
+/* Subgroup variants are part of whatever is checked. */
+static unsigned subgroups_of(const still_vulkan *vulkan) {
+  return vulkan->features & STILL_VULKAN_SUBGROUP;
+}
+
+static bool was_checked(const still_vulkan *vulkan, uint64_t key) {
+  for (uint32_t i = 0; i < vulkan->checked_count; i++)
+    if (vulkan->checked[i] == key) return true;
+  return false;
+}
+
+static void note_checked(still_vulkan *vulkan, uint64_t key) {
+  if (vulkan->checked_count < STILL_VULKAN_CHECKS) vulkan->checked[vulkan->checked_count++] = key;
+}
+
 /* The features that the shaders for this plan need, as the device stands. */
 static unsigned features_of(const still_vulkan *vulkan, const still_attention_plan *plan) {
   if (plan->options.cache_type != STILL_F16) return STILL_VULKAN_F32;
@@ -174,29 +189,138 @@ static uint64_t check_key(const still_attention_plan *plan, unsigned feature) {
                           (uint64_t)feature << 8);
 }
 
+/* Switches the least important of the variants that were in use off; false if only plain f32 was. */
+static bool retreat(still_vulkan *vulkan, unsigned feature, const char *reason) {
+  const unsigned off = feature == STILL_VULKAN_COOPMAT ? feature
+                       : subgroups_of(vulkan)          ? STILL_VULKAN_SUBGROUP
+                                                       : 0;
+  if (off) still_vulkan_switch_off(vulkan, off, reason);
+  return off;
+}
+
 still_status still_vulkan_check_attention(still_vulkan *vulkan, const still_attention_plan *plan) {
   for (;;) {
     const unsigned feature = features_of(vulkan, plan);
-    const uint64_t key = check_key(plan, feature);
-    for (uint32_t i = 0; i < vulkan->checked_count; i++)
-      if (vulkan->checked[i] == key) return STILL_OK;
+    const uint64_t key = check_key(plan, feature | subgroups_of(vulkan));
+    if (was_checked(vulkan, key)) return STILL_OK;
     double error = INFINITY;
     STILL_TRY(compare(vulkan, plan, &error));
-    if (pretended_wrong & feature) error = INFINITY;
+    if (pretended_wrong & (feature | subgroups_of(vulkan))) error = INFINITY;
     if (error <= (feature == STILL_VULKAN_F32 ? 1e-3 : 2e-2)) {
-      if (vulkan->checked_count < STILL_VULKAN_CHECKS)
-        vulkan->checked[vulkan->checked_count++] = key;
+      note_checked(vulkan, key);
       return STILL_OK;
     }
     char reason[96];
     snprintf(reason, sizeof reason, "attention '%s' with heads of %d differs from the CPU's by %g",
              still_attention_kind_name(plan->options.kind), plan->options.head_dim, error);
-    if (feature != STILL_VULKAN_COOPMAT) {
-      if (feature == STILL_VULKAN_F16) still_vulkan_switch_off(vulkan, feature, reason);
-      return still_fail(STILL_ERROR_UNSUPPORTED, "%s: %s", vulkan->name, reason);
-    }
-    still_vulkan_switch_off(vulkan, feature, reason);
+    if (retreat(vulkan, feature, reason)) continue;
+    if (feature == STILL_VULKAN_F16) still_vulkan_switch_off(vulkan, feature, reason);
+    return still_fail(STILL_ERROR_UNSUPPORTED, "%s: %s", vulkan->name, reason);
   }
+}
+
+/* ---- the dense part ------------------------------------------------------------------------------------------- */
+
+enum { DENSE_ROWS = 5, DENSE_HEADS = 2, DENSE_DIM = 36, DENSE = DENSE_HEADS * DENSE_DIM };
+
+/* Every operation but products, one behind the other, on any backend: out (3, DENSE_ROWS, DENSE). */
+typedef struct dense {
+  still_weight *matrix, *vector, *frequencies;
+  still_buffer *x, *y, *z;
+} dense;
+
+static still_status make_weight(still_backend *backend, const float *data, uint64_t rows,
+                                uint64_t columns, still_weight **weight) {
+  const still_tensor tensor = {.name = "self-check",
+                               .type = STILL_TENSOR_F32,
+                               .dimensions = rows ? 2 : 1,
+                               .shape = {rows ? rows : columns, columns},
+                               .data = data,
+                               .bytes = (rows ? rows : 1) * columns * sizeof *data};
+  if (backend->ops->weight_create != still_vulkan_weight_create)
+    return backend->ops->weight_create(backend, &tensor, weight);
+  return still_vulkan_weight_create_unchecked(backend, &tensor, weight);
+}
+
+static still_status run_dense(still_backend *backend, dense *d, const float *numbers, float *out) {
+  const still_backend_ops *ops = backend->ops;
+  const size_t n = DENSE_ROWS, floats = n * DENSE;
+  static const int32_t ids[DENSE_ROWS] = {3, 0, 4, 4, 1};
+  STILL_TRY(make_weight(backend, numbers, DENSE_ROWS, DENSE, &d->matrix));
+  STILL_TRY(make_weight(backend, numbers + floats, 0, DENSE, &d->vector));
+  STILL_TRY(make_weight(backend, numbers + floats + DENSE, 0, DENSE_DIM / 2, &d->frequencies));
+  STILL_TRY(ops->buffer_create(backend, floats, &d->x));
+  STILL_TRY(ops->buffer_create(backend, floats, &d->y));
+  STILL_TRY(ops->buffer_create(backend, floats, &d->z));
+  STILL_TRY(ops->embed(backend, d->x, d->matrix, ids, n));
+  STILL_TRY(ops->rms_norm(backend, d->y, d->x, d->vector, 1e-5f, n, DENSE));
+  STILL_TRY(ops->add_vector(backend, d->y, d->vector, n, DENSE));
+  STILL_TRY(ops->swiglu(backend, d->z, d->y, d->x, floats));
+  STILL_TRY(ops->add(backend, d->y, d->x, floats));
+  STILL_TRY(ops->scale(backend, d->y, 0.25f, floats));
+  STILL_TRY(ops->copy_rows(backend, d->x, d->z, 1, n - 1, DENSE));
+  STILL_TRY(ops->sigmoid(backend, d->x, (n - 1) * DENSE));
+  STILL_TRY(ops->rotary(backend, d->y, d->frequencies, 1.25f, 7, n, DENSE_HEADS, DENSE_DIM,
+                        DENSE_DIM / 2));
+  STILL_TRY(ops->buffer_read(backend, d->x, 0, out, floats));
+  STILL_TRY(ops->buffer_read(backend, d->y, 0, out + floats, floats));
+  return ops->buffer_read(backend, d->z, 0, out + 2 * floats, floats);
+}
+
+static still_status dense_results(still_backend *backend, const float *numbers, float *out) {
+  dense d = {0};
+  const still_status status = run_dense(backend, &d, numbers, out);
+  const still_backend_ops *ops = backend->ops;
+  ops->buffer_destroy(backend, d.z);
+  ops->buffer_destroy(backend, d.y);
+  ops->buffer_destroy(backend, d.x);
+  ops->weight_destroy(backend, d.frequencies);
+  ops->weight_destroy(backend, d.vector);
+  ops->weight_destroy(backend, d.matrix);
+  return status;
+}
+
+typedef struct dense_problem {
+  float numbers[(DENSE_ROWS + 2) * DENSE], want[3 * DENSE_ROWS * DENSE],
+      got[3 * DENSE_ROWS * DENSE];
+} dense_problem;
+
+static still_status compare_dense(still_backend *backend, dense_problem *p, double *error) {
+  still_backend *cpu;
+  fill_normal(p->numbers, (DENSE_ROWS + 2) * DENSE, 5);
+  STILL_TRY(still_backend_cpu_create(&cpu, 1));
+  still_status status = dense_results(cpu, p->numbers, p->want);
+  still_backend_destroy(cpu);
+  if (!status) status = dense_results(backend, p->numbers, p->got);
+  if (!status) *error = error_of(p->got, p->want, 3 * DENSE_ROWS, DENSE);
+  return status;
+}
+
+static still_status check_dense(still_backend *backend, dense_problem *p) {
+  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  for (;;) {
+    const uint64_t key = 1 + still_hash64(0x64656e7365u + subgroups_of(vulkan));
+    if (was_checked(vulkan, key)) return STILL_OK;
+    double error = INFINITY;
+    STILL_TRY(compare_dense(backend, p, &error));
+    if (pretended_wrong & subgroups_of(vulkan)) error = INFINITY;
+    if (error <= 1e-4) {
+      note_checked(vulkan, key);
+      return STILL_OK;
+    }
+    char reason[96];
+    snprintf(reason, sizeof reason, "dense operations differ from the CPU's by %g", error);
+    if (!retreat(vulkan, STILL_VULKAN_F32, reason))
+      return still_fail(STILL_ERROR_DEVICE, "%s: %s", vulkan->name, reason);
+  }
+}
+
+still_status still_vulkan_check_dense(still_backend *backend) {
+  dense_problem *p;
+  STILL_TRY(STILL_ALLOC(&p, 1, "self-check"));
+  const still_status status = check_dense(backend, p);
+  still_free(p);
+  return status;
 }
 
 /* ---- products ------------------------------------------------------------------------------------------------- */
@@ -256,8 +380,7 @@ static still_status compare_products(still_backend *backend, product *p, still_t
 still_status still_vulkan_check_weights(still_backend *backend, still_tensor_type type) {
   still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
   const uint64_t key = 1 + still_hash64(0x77656967687473u + (uint64_t)type);
-  for (uint32_t i = 0; i < vulkan->checked_count; i++)
-    if (vulkan->checked[i] == key) return STILL_OK;
+  if (was_checked(vulkan, key)) return STILL_OK;
   product *p;
   double errors[3];
   STILL_TRY(STILL_ALLOC(&p, 1, "self-check"));
@@ -274,6 +397,6 @@ still_status still_vulkan_check_weights(still_backend *backend, still_tensor_typ
                       "%s: products with weights of type %s differ from the CPU's by %g, %g, %g",
                       vulkan->name, still_type_traits_get(type)->name, errors[0], errors[1],
                       errors[2]);
-  if (vulkan->checked_count < STILL_VULKAN_CHECKS) vulkan->checked[vulkan->checked_count++] = key;
+  note_checked(vulkan, key);
   return STILL_OK;
 }

@@ -12,6 +12,10 @@
  * vulkan->lock. */
 still_status still_vulkan_check_attention(still_vulkan *vulkan, const still_attention_plan *plan);
 
+/* The same for the other operations of a model, with the CPU backend's for comparison; DEVICE if plain shaders fail. The caller
+ * does not hold the lock. */
+still_status still_vulkan_check_dense(still_backend *backend);
+
 /* The same for products with weights of a type, UNSUPPORTED if they fail. The caller does not hold the lock. */
 still_status still_vulkan_check_weights(still_backend *backend, still_tensor_type type);
 

@@ -20,15 +20,7 @@ static double now(void) {
   return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* A call whose failure may mean that the device is gone. */
-#define VK_TRY_LOST(call)                                                                          \
-  do {                                                                                             \
-    VkResult lost_result_;                                                                         \
-    VK_RESULT(lost_result_, call);                                                                 \
-    if (lost_result_ < 0) return device_failed(vulkan, lost_result_, #call);                       \
-  } while (0)
-
-static still_status device_failed(still_vulkan *vulkan, VkResult result, const char *call) {
+still_status still_vulkan_device_failed(still_vulkan *vulkan, VkResult result, const char *call) {
   if (result == VK_ERROR_DEVICE_LOST && !vulkan->lost) {
     vulkan->lost = true;
     still_log(STILL_LOG_ERROR, "%s: the device is lost", vulkan->name);
@@ -104,7 +96,8 @@ static void learn(still_vulkan *vulkan, const still_vulkan_slot *slot, double se
 static still_status wait_slot(still_vulkan *vulkan, uint32_t index) {
   still_vulkan_slot *slot = &vulkan->commands.slots[index];
   if (!slot->pending) return STILL_OK;
-  VK_TRY_LOST(vulkan->call.vkWaitForFences(vulkan->device, 1, &slot->fence, VK_TRUE, UINT64_MAX));
+  VK_TRY_LOST(vulkan,
+              vulkan->call.vkWaitForFences(vulkan->device, 1, &slot->fence, VK_TRUE, UINT64_MAX));
   slot->pending = false;
   double seconds = now() - slot->submitted_at;
   still_vulkan_timer_collect(vulkan, index, &seconds);
@@ -143,11 +136,22 @@ still_status still_vulkan_submit(still_vulkan *vulkan) {
   commands->recording = false; /* also when something fails: the recording is then lost */
   still_vulkan_timer_end(vulkan, commands->current);
   VK_TRY(vulkan->call.vkEndCommandBuffer(slot->commands));
+  VkSemaphore uploads;
+  STILL_TRY(still_vulkan_transfer_signal(vulkan, commands->current, &uploads));
+  const VkPipelineStageFlags stages =
+      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
   const VkSubmitInfo info = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                             .waitSemaphoreCount = uploads != VK_NULL_HANDLE,
+                             .pWaitSemaphores = &uploads,
+                             .pWaitDstStageMask = &stages,
                              .commandBufferCount = 1,
                              .pCommandBuffers = &slot->commands};
   slot->submitted_at = now();
-  VK_TRY_LOST(vulkan->call.vkQueueSubmit(vulkan->queue, 1, &info, slot->fence));
+  if (vulkan->lock_queue) vulkan->lock_queue(vulkan->queue_user);
+  VkResult result;
+  VK_RESULT(result, vulkan->call.vkQueueSubmit(vulkan->queue, 1, &info, slot->fence));
+  if (vulkan->unlock_queue) vulkan->unlock_queue(vulkan->queue_user);
+  if (result < 0) return still_vulkan_device_failed(vulkan, result, "vkQueueSubmit(");
   slot->pending = true;
   commands->submissions++;
   commands->current = (commands->current + 1) % STILL_VULKAN_SLOTS;
@@ -169,7 +173,7 @@ still_status still_vulkan_checkpoint(still_vulkan *vulkan) {
 still_status still_vulkan_finish(still_vulkan *vulkan) {
   STILL_TRY(still_vulkan_submit(vulkan));
   for (uint32_t i = 0; i < STILL_VULKAN_SLOTS; i++) STILL_TRY(wait_slot(vulkan, i));
-  return STILL_OK;
+  return still_vulkan_transfer_finish(vulkan);
 }
 
 void still_vulkan_discard(still_vulkan *vulkan, still_vulkan_buffer *buffer) {
@@ -256,7 +260,8 @@ static still_status bind(still_vulkan *vulkan, const still_vulkan_dispatch *disp
   uint32_t count = 0;
   for (uint32_t i = 0; i < STILL_VULKAN_BINDINGS; i++) {
     if (!dispatch->buffers[i]) continue;
-    buffers[count] = (VkDescriptorBufferInfo){dispatch->buffers[i]->handle, 0, VK_WHOLE_SIZE};
+    buffers[count] = (VkDescriptorBufferInfo){
+        dispatch->buffers[i]->handle, dispatch->buffers[i]->binding, dispatch->buffers[i]->bytes};
     writes[count] = (VkWriteDescriptorSet){.sType = VK_STRUCTURE_TYPE_WRITE_DESCRIPTOR_SET,
                                            .dstSet = *set,
                                            .dstBinding = i,
@@ -341,6 +346,8 @@ still_status still_vulkan_write(still_vulkan *vulkan, still_vulkan_buffer *buffe
     memcpy((char *)buffer->mapped + offset, data, bytes);
     return STILL_OK;
   }
+  if (bytes > INLINE_BYTES && vulkan->transfer.queue && !buffer->last_use)
+    return still_vulkan_transfer_write(vulkan, buffer, offset, data, bytes);
   if (bytes > INLINE_BYTES || bytes % 4 || offset % 4)
     return write_staged(vulkan, buffer, offset, data, bytes);
   STILL_TRY(begin(vulkan));

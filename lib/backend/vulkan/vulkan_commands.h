@@ -82,4 +82,14 @@ still_status still_vulkan_finish(still_vulkan *vulkan);
 /* Destroys a buffer once the device is done with it. */
 void still_vulkan_discard(still_vulkan *vulkan, still_vulkan_buffer *buffer);
 
+/* A failed result as a status; notes when it means that the device is gone. */
+still_status still_vulkan_device_failed(still_vulkan *vulkan, VkResult result, const char *call);
+/* VK_TRY for such a call. */
+#define VK_TRY_LOST(vulkan, call)                                                                  \
+  do {                                                                                             \
+    VkResult lost_result_;                                                                         \
+    VK_RESULT(lost_result_, call);                                                                 \
+    if (lost_result_ < 0) return still_vulkan_device_failed(vulkan, lost_result_, #call);          \
+  } while (0)
+
 #endif

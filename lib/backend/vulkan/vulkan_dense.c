@@ -152,13 +152,14 @@ static still_status matmul(still_backend *backend, still_buffer *out, const stil
 
 static still_status rms_norm(still_backend *backend, still_buffer *out, const still_buffer *in,
                              const still_weight *weight, float eps, size_t n, size_t width) {
-  return run_locked(&(run_of){.vulkan = still_vulkan_of(backend)->vulkan,
-                              .shader = STILL_SHADER_rms_norm_f32,
-                              .buffers = {&weight->parts[0].data, &in->data, &out->data},
-                              .writes = 1 << 2,
-                              .push = {.n = (uint32_t)n, .columns = (uint32_t)width, .factor = eps},
-                              .groups = {n < MOST_GROUPS ? (uint32_t)n : MOST_GROUPS},
-                              .work = 4.0 * (double)n * (double)width});
+  return run_locked(&(run_of){
+      .vulkan = still_vulkan_of(backend)->vulkan,
+      .shader = still_vulkan_reducing(still_vulkan_of(backend)->vulkan, STILL_SHADER_rms_norm_f32),
+      .buffers = {&weight->parts[0].data, &in->data, &out->data},
+      .writes = 1 << 2,
+      .push = {.n = (uint32_t)n, .columns = (uint32_t)width, .factor = eps},
+      .groups = {n < MOST_GROUPS ? (uint32_t)n : MOST_GROUPS},
+      .work = 4.0 * (double)n * (double)width});
 }
 
 /* ---- element by element ------------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "backend/vulkan/vulkan_device.h"
 
+#include "backend/backend.h"
 #include "backend/vulkan/vulkan_attention.h"
 #include "backend/vulkan/vulkan_features.h"
 #include "base/log.h"
@@ -106,7 +107,7 @@ static still_status find_queue(still_vulkan *vulkan) {
 static still_status find_physical(still_vulkan *vulkan, const char *name) {
   VkPhysicalDevice *devices;
   uint32_t count, index = 0;
-  STILL_TRY(still_vulkan_physical_devices(vulkan->instance, &devices, &count));
+  STILL_TRY(still_vulkan_physical_devices(vulkan->own_instance, &devices, &count));
   const still_status status = choose(devices, count, name, &index);
   if (!status) vulkan->physical = devices[index];
   still_free(devices);
@@ -121,27 +122,36 @@ static still_status find_physical(still_vulkan *vulkan, const char *name) {
 
 static void destroy(still_vulkan *vulkan) {
   if (vulkan->device) {
-    if (!vulkan->lost) vulkan->call.vkDeviceWaitIdle(vulkan->device);
+    if (vulkan->shared && !vulkan->lost && still_vulkan_finish(vulkan))
+      still_log(STILL_LOG_WARNING, "%s", still_last_error());
+    if (!vulkan->shared && !vulkan->lost) vulkan->call.vkDeviceWaitIdle(vulkan->device);
+    still_vulkan_transfer_destroy(vulkan);
     still_vulkan_work_destroy(vulkan);
     still_vulkan_commands_destroy(vulkan);
     still_vulkan_timer_destroy(vulkan);
     still_vulkan_pipelines_destroy(vulkan);
     still_vulkan_memory_destroy(vulkan);
-    vulkan->call.vkDestroyDevice(vulkan->device, NULL);
+    if (!vulkan->shared) vulkan->call.vkDestroyDevice(vulkan->device, NULL);
   }
-  if (vulkan->instance) still_vulkan_instance_release();
+  if (vulkan->own_instance) still_vulkan_instance_release();
   pthread_mutex_destroy(&vulkan->lock);
   still_free(vulkan);
 }
 
-static still_status open_parts(still_vulkan *vulkan, const char *name) {
-  STILL_TRY(still_vulkan_instance_acquire(&vulkan->instance));
-  STILL_TRY(find_physical(vulkan, name));
-  STILL_TRY(still_vulkan_create_device(vulkan));
+static still_status open_tools(still_vulkan *vulkan) {
   STILL_TRY(still_vulkan_memory_create(vulkan));
   STILL_TRY(still_vulkan_timer_create(vulkan));
   STILL_TRY(still_vulkan_commands_create(vulkan));
+  STILL_TRY(still_vulkan_transfer_create(vulkan));
   return still_vulkan_pipelines_create(vulkan);
+}
+
+static still_status open_parts(still_vulkan *vulkan, const char *name) {
+  STILL_TRY(still_vulkan_instance_acquire(&vulkan->own_instance));
+  vulkan->instance = vulkan->own_instance;
+  STILL_TRY(find_physical(vulkan, name));
+  STILL_TRY(still_vulkan_create_device(vulkan));
+  return open_tools(vulkan);
 }
 
 static still_status open_new(still_vulkan **out, const char *name) {
@@ -154,7 +164,8 @@ static still_status open_new(still_vulkan **out, const char *name) {
     return status;
   }
   char features[64];
-  still_log(STILL_LOG_INFO, "%s: %s, variants: %s", vulkan->name, vulkan->properties.deviceName,
+  still_log(STILL_LOG_INFO, "%s: %s, subgroups of %u, variants: %s", vulkan->name,
+            vulkan->properties.deviceName, vulkan->limits.subgroup,
             still_vulkan_feature_list(vulkan->features, features, sizeof features));
   *out = vulkan;
   return STILL_OK;
@@ -163,14 +174,20 @@ static still_status open_new(still_vulkan **out, const char *name) {
 /* "vulkan" and "vulkan:N" may mean the same device: names are compared once they are resolved. */
 static still_vulkan *find_open(VkPhysicalDevice physical) {
   for (still_vulkan *open = registry; open; open = open->next)
-    if (open->physical == physical && !open->lost) return open;
+    if (open->physical == physical && !open->lost && !open->shared) return open;
+  return NULL;
+}
+
+static still_vulkan *find_shared(const char *name) {
+  for (still_vulkan *open = registry; open; open = open->next)
+    if (open->shared && !strcmp(open->name, name)) return open;
   return NULL;
 }
 
 static still_status open_locked(still_vulkan **out, const char *name) {
-  still_vulkan *vulkan = NULL;
-  if (registry) { /* the instance is there, so handles can be compared */
-    still_vulkan probe = {.instance = registry->instance};
+  still_vulkan *vulkan = find_shared(name);
+  if (!vulkan && registry) { /* the instance is there, so handles can be compared */
+    still_vulkan probe = {.own_instance = registry->own_instance};
     STILL_TRY(find_physical(&probe, name));
     vulkan = find_open(probe.physical);
   }
@@ -212,4 +229,88 @@ void still_vulkan_switch_off(still_vulkan *vulkan, unsigned features, const char
   still_log(STILL_LOG_WARNING, "%s: variants %s switched off: %s", vulkan->name,
             still_vulkan_feature_list(features, text, sizeof text), reason);
   vulkan->features &= ~features;
+}
+
+/* ---- devices of the application --------------------------------------------------------------------- */
+
+static still_status check_shared(const still_shared_device *given) {
+  const void *const handles[] = {given->instance, given->physical_device, given->device,
+                                 given->queue};
+  static const char *const names[] = {"instance", "physical_device", "device", "queue"};
+  for (int i = 0; i < 4; i++)
+    if (!handles[i]) return still_fail(STILL_ERROR_ARGUMENT, "shared device: %s is NULL", names[i]);
+  if (!given->lock != !given->unlock)
+    return still_fail(STILL_ERROR_ARGUMENT, "shared device: lock and unlock go together");
+  return STILL_OK;
+}
+
+static still_status check_family(const still_vulkan *vulkan) {
+  VkQueueFamilyProperties families[32];
+  uint32_t count = 32;
+  vkGetPhysicalDeviceQueueFamilyProperties(vulkan->physical, &count, families);
+  if (vulkan->family < count && families[vulkan->family].queueFlags & VK_QUEUE_COMPUTE_BIT)
+    return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "shared device: queue family %u of %u has no compute",
+                    vulkan->family, count);
+}
+
+static still_status adopt(still_vulkan *vulkan, const still_shared_device *given) {
+  /* The loader's functions serve every instance; ours sees to it that they are there. */
+  STILL_TRY(still_vulkan_instance_acquire(&vulkan->own_instance));
+  vulkan->instance = given->instance;
+  vulkan->physical = given->physical_device;
+  vkGetPhysicalDeviceProperties(vulkan->physical, &vulkan->properties);
+  if (vulkan->properties.apiVersion < VK_API_VERSION_1_1)
+    return still_fail(STILL_ERROR_DEVICE, "shared device: %s knows Vulkan 1.0 only, 1.1 is needed",
+                      vulkan->properties.deviceName);
+  vulkan->family = given->queue_family;
+  STILL_TRY(check_family(vulkan));
+  STILL_TRY(still_vulkan_adopt_features(vulkan, given->float16, given->cooperative_matrix));
+  vulkan->device = given->device;
+  vulkan->queue = given->queue;
+  vulkan->lock_queue = given->lock;
+  vulkan->unlock_queue = given->unlock;
+  vulkan->queue_user = given->user;
+  volkLoadDeviceTable(&vulkan->call, vulkan->device);
+  return open_tools(vulkan);
+}
+
+static void enter(still_vulkan *vulkan) {
+  int number = 0;
+  pthread_mutex_lock(&registry_lock);
+  do snprintf(vulkan->name, sizeof vulkan->name, "vulkan:shared%d", number++);
+  while (find_shared(vulkan->name));
+  vulkan->users = 1;
+  vulkan->next = registry;
+  registry = vulkan;
+  pthread_mutex_unlock(&registry_lock);
+}
+
+still_status still_vulkan_share(const still_shared_device *given, char name[32]) {
+  still_vulkan *vulkan;
+  STILL_TRY(check_shared(given));
+  STILL_TRY(STILL_ALLOC(&vulkan, 1, "a shared device"));
+  pthread_mutex_init(&vulkan->lock, NULL);
+  vulkan->shared = true;
+  const still_status status = adopt(vulkan, given);
+  if (status) {
+    destroy(vulkan);
+    return status;
+  }
+  enter(vulkan);
+  snprintf(name, 32, "%s", vulkan->name);
+  return STILL_OK;
+}
+
+still_status still_vulkan_unshare(const char *name) {
+  pthread_mutex_lock(&registry_lock);
+  still_vulkan *vulkan = find_shared(name);
+  const int others = vulkan ? vulkan->users - 1 : 0;
+  pthread_mutex_unlock(&registry_lock);
+  if (!vulkan) return still_fail(STILL_ERROR_ARGUMENT, "no shared device is called '%s'", name);
+  if (others)
+    return still_fail(STILL_ERROR_ARGUMENT, "%s: %d plans or models still use the device", name,
+                      others);
+  still_vulkan_close(vulkan);
+  return STILL_OK;
 }

@@ -8,16 +8,20 @@
 #include "backend/vulkan/vulkan_memory.h"
 #include "backend/vulkan/vulkan_pipelines.h"
 #include "backend/vulkan/vulkan_timer.h"
+#include "backend/vulkan/vulkan_transfer.h"
 
 #include <pthread.h>
 
 /* What variants of shaders need; each can be switched off by its word in STILL_VULKAN_DISABLE (comma-separated). */
 typedef enum still_vulkan_feature {
-  STILL_VULKAN_F16 = 1 << 0,    /* "f16": 16-bit storage and arithmetic */
-  STILL_VULKAN_COOPMAT = 1 << 2 /* "coopmat": KHR cooperative matrices, f16 in, f32 out, 16x16x16 */
+  STILL_VULKAN_F16 = 1 << 0,      /* "f16": 16-bit storage and arithmetic */
+  STILL_VULKAN_SUBGROUP = 1 << 1, /* "subgroup": sums and maxima by subgroups, of any size */
+  STILL_VULKAN_COOPMAT =
+      1 << 2, /* "coopmat": KHR cooperative matrices, f16 in, f32 out, 16x16x16 */
+  STILL_VULKAN_TRANSFER = 1 << 3 /* "transfer": large uploads by a queue of their own */
 } still_vulkan_feature;
 
-/* The device's limits, lowered by STILL_VULKAN_LIMITS ("range=134217728,heap=67108864,push=128") for tests. */
+/* The device's limits, lowered by STILL_VULKAN_LIMITS ("range=134217728,heap=67108864") for tests. */
 typedef struct still_vulkan_limits {
   VkDeviceSize storage_range; /* most bytes of one buffer binding */
   VkDeviceSize allocation;    /* most bytes of one vkAllocateMemory */
@@ -31,7 +35,8 @@ enum { STILL_VULKAN_CHECKS = 64 };
 
 typedef struct still_vulkan still_vulkan;
 struct still_vulkan {
-  VkInstance instance;
+  VkInstance instance;     /* of the physical device */
+  VkInstance own_instance; /* the library's; the same, unless the device is the application's */
   VkPhysicalDevice physical;
   VkPhysicalDeviceProperties properties;
   uint8_t pipeline_uuid[VK_UUID_SIZE];
@@ -39,14 +44,19 @@ struct still_vulkan {
   struct VolkDeviceTable call; /* functions of this device */
   VkQueue queue;
   uint32_t family;
+  bool shared; /* device and queue are the application's */
+  void (*lock_queue)(void *user), (*unlock_queue)(void *user); /* NULL: ours alone */
+  void *queue_user;
   still_vulkan_limits limits;
   unsigned features; /* still_vulkan_feature bits in use */
+  bool has_budget;   /* the driver tells what a heap still has (VK_EXT_memory_budget) */
   bool lost;         /* VK_ERROR_DEVICE_LOST was seen: every later call fails at once */
 
   still_vulkan_memory memory;
   still_vulkan_commands commands;
   still_vulkan_pipelines pipelines;
   still_vulkan_timer timer;
+  still_vulkan_transfer transfer;
   struct still_vulkan_work *work; /* of attention (vulkan_attention.h); NULL until used */
 
   uint64_t checked[STILL_VULKAN_CHECKS]; /* self-checks that were passed (vulkan_check.h) */
@@ -67,6 +77,11 @@ void still_vulkan_close(still_vulkan *vulkan);
 /* Appends the Vulkan devices to a still_list_devices() answer whose first *count entries exist already; a machine without
  * Vulkan appends nothing. */
 void still_vulkan_list(still_device_info *devices, size_t capacity, size_t *count);
+
+/* The subgroup variant of a shader, which stands behind the plain one in the variant table, where the device has it. */
+static inline still_shader still_vulkan_reducing(const still_vulkan *vulkan, still_shader plain) {
+  return vulkan->features & STILL_VULKAN_SUBGROUP ? (still_shader)(plain + 1) : plain;
+}
 
 /* Drops features of the open device ("f16"), e.g. after a failed self-check; logged with the reason. */
 void still_vulkan_switch_off(still_vulkan *vulkan, unsigned features, const char *reason);

@@ -35,7 +35,10 @@ typedef VkResult(VKAPI_PTR *PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKH
 static const struct {
   unsigned feature;
   const char *name;
-} names[] = {{STILL_VULKAN_F16, "f16"}, {STILL_VULKAN_COOPMAT, "coopmat"}};
+} names[] = {{STILL_VULKAN_F16, "f16"},
+             {STILL_VULKAN_SUBGROUP, "subgroup"},
+             {STILL_VULKAN_COOPMAT, "coopmat"},
+             {STILL_VULKAN_TRANSFER, "transfer"}};
 enum { FEATURES = sizeof names / sizeof names[0] };
 
 const char *still_vulkan_feature_list(unsigned features, char *buffer, size_t bytes) {
@@ -62,7 +65,8 @@ static unsigned disabled_features(void) {
         known = true;
       }
     if (!known)
-      still_log(STILL_LOG_WARNING, "STILL_VULKAN_DISABLE: '%.*s' is neither f16 nor coopmat",
+      still_log(STILL_LOG_WARNING,
+                "STILL_VULKAN_DISABLE: '%.*s' is none of f16, subgroup, coopmat, transfer",
                 (int)length, text);
     text += length + (text[length] == ',');
   }
@@ -90,6 +94,11 @@ static void read_limits(still_vulkan *vulkan) {
   limits->heap = UINT64_MAX;
   limits->shared_bytes = properties.properties.limits.maxComputeSharedMemorySize;
   limits->subgroup = subgroup.subgroupSize;
+  const VkSubgroupFeatureFlags needed =
+      VK_SUBGROUP_FEATURE_BASIC_BIT | VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
+  if (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT &&
+      (subgroup.supportedOperations & needed) == needed)
+    vulkan->features |= STILL_VULKAN_SUBGROUP;
   memcpy(vulkan->pipeline_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
   const char *lowered = getenv("STILL_VULKAN_LIMITS");
   lower_limit(lowered, "range=", &limits->storage_range);
@@ -152,9 +161,13 @@ static void link_chain(feature_chain *chain, bool newer, bool coopmat) {
   chain->coopmat.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR;
 }
 
+/* of the largest *_coopmat shader */
+enum { COOPMAT_SHARED_BYTES = 46 << 10 };
+
 static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   const bool newer = vulkan->properties.apiVersion >= VK_API_VERSION_1_2;
   bool coopmat = false;
+  STILL_TRY(has_extension(vulkan, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, &vulkan->has_budget));
   if (newer) {
     STILL_TRY(has_extension(vulkan, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, &coopmat));
     if (coopmat) STILL_TRY(has_coopmat_tiles(vulkan, &coopmat));
@@ -164,9 +177,8 @@ static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   vkGetPhysicalDeviceFeatures2(vulkan->physical, &has.core);
   if (has.storage.storageBuffer16BitAccess && has.float16.shaderFloat16)
     vulkan->features |= STILL_VULKAN_F16;
-  /* the largest *_coopmat shader holds 46 KiB of shared memory */
   if (coopmat && has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel &&
-      vulkan->limits.shared_bytes >= 46 << 10)
+      vulkan->limits.shared_bytes >= COOPMAT_SHARED_BYTES)
     vulkan->features |= STILL_VULKAN_COOPMAT;
   vulkan->features &= ~disabled_features();
   if (!(vulkan->features & STILL_VULKAN_F16)) vulkan->features &= ~(unsigned)STILL_VULKAN_COOPMAT;
@@ -178,25 +190,58 @@ static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   return STILL_OK;
 }
 
+/* A family that copies and does nothing else: the driver's way to the copy engines. For tests the compute queue plays its
+ * part with STILL_VULKAN_LIMITS="transfer=compute". */
+static bool find_transfer_family(const still_vulkan *vulkan, uint32_t *family) {
+  VkQueueFamilyProperties families[32];
+  uint32_t count = 32;
+  vkGetPhysicalDeviceQueueFamilyProperties(vulkan->physical, &count, families);
+  for (*family = 0; *family < count; ++*family)
+    if ((families[*family].queueFlags & (VK_QUEUE_TRANSFER_BIT | VK_QUEUE_COMPUTE_BIT |
+                                         VK_QUEUE_GRAPHICS_BIT)) == VK_QUEUE_TRANSFER_BIT)
+      return true;
+  *family = vulkan->family;
+  const char *limits = getenv("STILL_VULKAN_LIMITS");
+  return limits && strstr(limits, "transfer=compute");
+}
+
 still_status still_vulkan_create_device(still_vulkan *vulkan) {
   feature_chain on = {0};
+  uint32_t transfer;
   read_limits(vulkan);
+  if (find_transfer_family(vulkan, &transfer)) vulkan->features |= STILL_VULKAN_TRANSFER;
   STILL_TRY(choose_features(vulkan, &on));
+  const bool transfers = vulkan->features & STILL_VULKAN_TRANSFER;
   const float priority = 1;
-  const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
-                                         .queueFamilyIndex = vulkan->family,
-                                         .queueCount = 1,
-                                         .pQueuePriorities = &priority};
+  VkDeviceQueueCreateInfo queues[2] = {{.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                        .queueFamilyIndex = vulkan->family,
+                                        .queueCount = 1,
+                                        .pQueuePriorities = &priority}};
+  queues[1] = queues[0];
+  queues[1].queueFamilyIndex = transfer;
   const char *extension = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
-  const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-                                   .pNext = &on.core,
-                                   .queueCreateInfoCount = 1,
-                                   .pQueueCreateInfos = &queue,
-                                   .enabledExtensionCount =
-                                       (vulkan->features & STILL_VULKAN_COOPMAT) != 0,
-                                   .ppEnabledExtensionNames = &extension};
+  const VkDeviceCreateInfo info = {
+      .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+      .pNext = &on.core,
+      .queueCreateInfoCount = transfers && transfer != vulkan->family ? 2 : 1,
+      .pQueueCreateInfos = queues,
+      .enabledExtensionCount = (vulkan->features & STILL_VULKAN_COOPMAT) != 0,
+      .ppEnabledExtensionNames = &extension};
   VK_TRY(vkCreateDevice(vulkan->physical, &info, NULL, &vulkan->device));
   volkLoadDeviceTable(&vulkan->call, vulkan->device);
   vulkan->call.vkGetDeviceQueue(vulkan->device, vulkan->family, 0, &vulkan->queue);
+  vulkan->transfer.family = transfer;
+  if (transfers)
+    vulkan->call.vkGetDeviceQueue(vulkan->device, transfer, 0, &vulkan->transfer.queue);
+  return STILL_OK;
+}
+
+still_status still_vulkan_adopt_features(still_vulkan *vulkan, bool float16, bool coopmat) {
+  read_limits(vulkan);
+  if (coopmat) STILL_TRY(has_coopmat_tiles(vulkan, &coopmat));
+  if (float16) vulkan->features |= STILL_VULKAN_F16;
+  if (float16 && coopmat && vulkan->limits.shared_bytes >= COOPMAT_SHARED_BYTES)
+    vulkan->features |= STILL_VULKAN_COOPMAT;
+  vulkan->features &= ~disabled_features();
   return STILL_OK;
 }

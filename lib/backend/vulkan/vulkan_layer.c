@@ -40,7 +40,7 @@ static still_status forward(still_backend *backend, still_layer_cache *layer, st
                             const still_buffer *q, const still_buffer *k, const still_buffer *v,
                             const still_buffer *gate, const still_buffer *q_raw,
                             const still_buffer *k_raw, size_t n, const still_taps *taps) {
-  const still_vulkan_rows rows = {data_of(q),    data_of(k), data_of(v),    data_of(gate),
+  const still_vulkan_rows rows = {data_of(q), data_of(k),     data_of(v),    data_of(gate),
                                   &out->data, data_of(q_raw), data_of(k_raw)};
   still_status status;
   if (taps->linear_mass || taps->linear_output)

@@ -68,6 +68,36 @@ still_status still_vulkan_memory_create(still_vulkan *vulkan) {
   return STILL_OK;
 }
 
+/* The heap that device buffers come from: that of the first type they would get. */
+static uint32_t device_heap(const still_vulkan_memory *memory) {
+  uint32_t type = 0;
+  if (!memory->unified || !find_type(memory, UINT32_MAX, shared_flags, &type))
+    find_type(memory, UINT32_MAX, preferences[STILL_VULKAN_DEVICE][0], &type);
+  return memory->properties.memoryTypes[type].heapIndex;
+}
+
+/* What others have taken counts, where the driver says so. */
+static VkDeviceSize driver_budget(const still_vulkan *vulkan, uint32_t heap) {
+  if (!vulkan->has_budget) return UINT64_MAX;
+  VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
+  VkPhysicalDeviceMemoryProperties2 properties = {
+      .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = &budget};
+  vkGetPhysicalDeviceMemoryProperties2(vulkan->physical, &properties);
+  const VkDeviceSize most = budget.heapBudget[heap], used = budget.heapUsage[heap];
+  return most > used ? most - used : 0;
+}
+
+VkDeviceSize still_vulkan_memory_free(const still_vulkan *vulkan) {
+  const still_vulkan_memory *memory = &vulkan->memory;
+  const uint32_t heap = device_heap(memory);
+  const VkDeviceSize bytes = memory->properties.memoryHeaps[heap].size;
+  const VkDeviceSize most = bytes < vulkan->limits.heap ? bytes : vulkan->limits.heap;
+  const VkDeviceSize left = most > memory->heap_bytes[heap] ? most - memory->heap_bytes[heap] : 0;
+  const VkDeviceSize budget = driver_budget(vulkan, heap);
+  return left < budget ? left : budget;
+}
+
 /* ---- chunks ---------------------------------------------------------------------------------------- */
 
 static void release_chunk(still_vulkan *vulkan, still_vulkan_chunk *chunk) {
@@ -207,11 +237,17 @@ static still_status reserve(still_vulkan *vulkan, still_vulkan_buffer *buffer,
 
 static still_status create(still_vulkan *vulkan, still_vulkan_buffer *buffer,
                            still_vulkan_place place) {
-  const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
-                                   .size = buffer->bytes,
-                                   .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
-                                            VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
-                                            VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+  VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                             .size = buffer->bytes,
+                             .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT |
+                                      VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+                                      VK_BUFFER_USAGE_TRANSFER_DST_BIT};
+  const uint32_t families[] = {vulkan->family, vulkan->transfer.family};
+  if (vulkan->transfer.queue && families[0] != families[1]) {
+    info.sharingMode = VK_SHARING_MODE_CONCURRENT;
+    info.queueFamilyIndexCount = 2;
+    info.pQueueFamilyIndices = families;
+  }
   VK_TRY(vulkan->call.vkCreateBuffer(vulkan->device, &info, NULL, &buffer->handle));
   return reserve(vulkan, buffer, place);
 }

@@ -19,7 +19,8 @@ enum { STILL_VULKAN_PLACES = 3 };
 typedef struct still_vulkan_buffer {
   VkBuffer handle;
   VkDeviceSize bytes;
-  void *mapped; /* NULL if the CPU cannot see it */
+  VkDeviceSize binding; /* where a binding begins: not 0 only in buffers of the application */
+  void *mapped;         /* NULL if the CPU cannot see it */
   still_vulkan_chunk *chunk;
   VkDeviceSize offset, reserved; /* the range taken from the chunk */
   uint64_t last_use;             /* number of the submission that used it last, 0 = none */
@@ -34,6 +35,8 @@ typedef struct still_vulkan_memory {
 } still_vulkan_memory;
 
 still_status still_vulkan_memory_create(still_vulkan *vulkan);
+/* Bytes that device buffers can still take: what is left of the heap, or of the driver's budget where it tells one. */
+VkDeviceSize still_vulkan_memory_free(const still_vulkan *vulkan);
 void still_vulkan_memory_destroy(still_vulkan *vulkan);
 
 /* bytes >= 1. MEMORY when the heap or its budget is exhausted, UNSUPPORTED when a device buffer is larger than one binding may

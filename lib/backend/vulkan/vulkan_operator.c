@@ -204,9 +204,9 @@ static still_status run_piece(const call *c, size_t first, size_t n) {
   STILL_TRY(upload(cache, &cache->k_raw, &c->inputs->k_raw, kv_heads, first, n, c->host));
   STILL_TRY(still_vulkan_work_reserve(cache->vulkan, &cache->out,
                                       n * heads * (size_t)o->head_dim * sizeof(float)));
-  const still_vulkan_rows rows = {&cache->q, &cache->k, &cache->v,
-                                  c->inputs->gate.data ? &cache->gate : NULL, &cache->out,
-                                  &cache->q_raw, &cache->k_raw};
+  const still_vulkan_rows rows = {
+      &cache->q,   &cache->k,     &cache->v,    c->inputs->gate.data ? &cache->gate : NULL,
+      &cache->out, &cache->q_raw, &cache->k_raw};
   STILL_TRY(still_vulkan_attention_forward(cache->attention, &rows, n, c->scores));
   for (size_t h = 0; c->scores && h < heads; h++)
     memcpy(c->inputs->scores + h * c->n + first, c->scores + h * n, n * sizeof(float));
@@ -228,14 +228,18 @@ static still_status run_call(call *c) {
   return status;
 }
 
+static still_status check_content(const still_device_cache *cache) {
+  if (!cache->damaged) return STILL_OK;
+  return still_fail(STILL_ERROR_DEVICE,
+                    "%s: the cache lost its content when an earlier call failed; reset it or load "
+                    "a saved one",
+                    cache->vulkan->name);
+}
+
 static still_status forward(still_device_cache *cache, size_t n,
                             const still_attention_inputs *inputs, float *y, size_t y_head_stride,
                             size_t y_token_stride) {
-  if (cache->damaged)
-    return still_fail(STILL_ERROR_DEVICE,
-                      "%s: the cache lost its content when an earlier call "
-                      "failed; reset it or load a saved one",
-                      cache->vulkan->name);
+  STILL_TRY(check_content(cache));
   call c = {.cache = cache,
             .inputs = inputs,
             .y = y,
@@ -248,10 +252,68 @@ static still_status forward(still_device_cache *cache, size_t n,
   return status;
 }
 
+/* ---- buffers of the application ------------------------------------------------------------------------------ */
+
+static still_status check_sharing(const still_device_cache *cache) {
+  if (cache->vulkan->shared) return STILL_OK;
+  return still_fail(
+      STILL_ERROR_ARGUMENT,
+      "%s: the plan's device is the library's own; buffers can be given to plans on a "
+      "device of still_share_device",
+      cache->vulkan->name);
+}
+
+/* n rows of `heads` heads as a buffer of ours. */
+static still_status borrow(const still_device_cache *cache, still_vulkan_buffer *to,
+                           const still_buffer_rows *from, size_t heads, size_t n) {
+  const still_vulkan *vulkan = cache->vulkan;
+  const uint64_t unit = vulkan->properties.limits.minStorageBufferOffsetAlignment;
+  const uint64_t row = heads * (uint64_t)cache->attention->plan->options.head_dim * sizeof(float);
+  if (from->offset % unit)
+    return still_fail(STILL_ERROR_ARGUMENT, "buffers: offset %llu, must be a multiple of %llu",
+                      (unsigned long long)from->offset, (unsigned long long)unit);
+  if (n > vulkan->limits.storage_range / row)
+    return still_fail(STILL_ERROR_ARGUMENT, "buffers: %zu rows, the device binds at most %llu", n,
+                      (unsigned long long)(vulkan->limits.storage_range / row));
+  *to = (still_vulkan_buffer){
+      .handle = (VkBuffer)from->buffer, .binding = from->offset, .bytes = n * row};
+  return STILL_OK;
+}
+
+static still_status run_buffers(still_device_cache *cache, size_t n,
+                                const still_attention_buffers *b) {
+  const still_attention_options *o = &cache->attention->plan->options;
+  const size_t heads = (size_t)o->heads, kv_heads = (size_t)o->kv_heads;
+  still_vulkan_buffer q, k, v, gate, q_raw, k_raw, y;
+  STILL_TRY(borrow(cache, &q, &b->q, heads, n));
+  STILL_TRY(borrow(cache, &k, &b->k, kv_heads, n));
+  STILL_TRY(borrow(cache, &v, &b->v, kv_heads, n));
+  STILL_TRY(borrow(cache, &gate, &b->gate, heads, n));
+  STILL_TRY(borrow(cache, &q_raw, &b->q_raw, heads, n));
+  STILL_TRY(borrow(cache, &k_raw, &b->k_raw, kv_heads, n));
+  STILL_TRY(borrow(cache, &y, &b->y, heads, n));
+  const still_vulkan_rows rows = {&q, &k, &v, b->gate.buffer ? &gate : NULL, &y, &q_raw, &k_raw};
+  still_status status = still_vulkan_submit(cache->vulkan); /* the first barrier sees the queue's */
+  if (!status) status = still_vulkan_attention_forward(cache->attention, &rows, n, NULL);
+  if (!status) status = still_vulkan_finish(cache->vulkan);
+  cache->damaged = status != STILL_OK;
+  return status;
+}
+
+static still_status forward_buffers(still_device_cache *cache, size_t n,
+                                    const still_attention_buffers *buffers) {
+  STILL_TRY(check_sharing(cache));
+  STILL_TRY(check_content(cache));
+  lock(cache->vulkan);
+  const still_status status = run_buffers(cache, n, buffers);
+  unlock(cache->vulkan);
+  return status;
+}
+
 const still_device_operator *still_vulkan_operator(void) {
   static const still_device_operator table = {
-      open_device, close_device, cache_create, cache_destroy,  cache_reset, cache_usage,
-      cache_bytes, cache_kept,   cache_state,  snapshot_bytes, snapshot,    restore,
-      save_bytes,  save,         load,         forward};
+      open_device, close_device, cache_create, cache_destroy,  cache_reset,    cache_usage,
+      cache_bytes, cache_kept,   cache_state,  snapshot_bytes, snapshot,       restore,
+      save_bytes,  save,         load,         forward,        forward_buffers};
   return &table;
 }

@@ -111,6 +111,13 @@ static still_status fill(still_vulkan *vulkan, const still_tensor *tensor, still
   return upload(vulkan, &floats, weight);
 }
 
+uint64_t still_vulkan_weight_bytes(still_backend *backend, const still_tensor *tensor) {
+  (void)backend;
+  const uint64_t columns = tensor->shape[tensor->dimensions - 1];
+  if (tensor->dimensions < 2) return columns * sizeof(float);
+  return device_bytes(stored_type(tensor->type), tensor->shape[0], columns);
+}
+
 void still_vulkan_weight_destroy(still_backend *backend, still_weight *weight) {
   still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
   if (!weight) return;
