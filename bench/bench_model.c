@@ -102,7 +102,8 @@ static void print_row(const model_figure *f) {
 }
 
 static const char help[] =
-    "usage: still-bench model --model PATH [--adapter PATH] [--device NAME] [FLAGS]\n"
+    "usage: still-bench model --model PATH [--adapter PATH] [-dev NAME] [-ngl N] [FLAGS]\n"
+    "  -ngl: layers on the device, the rest on the CPU; default: as many as fit\n"
     "  kinds that need an adapter are left out without one; --heads, --kv-heads and --dim are the "
     "model's";
 
@@ -111,7 +112,9 @@ int bench_model(int argc, char **argv) {
   const char *path = take_flag(&argc, argv, "--model", NULL);
   if (!path) path = take_flag(&argc, argv, "-m", "examples/models/needle");
   model_options.adapter = take_flag(&argc, argv, "--adapter", NULL);
-  model_options.device = take_flag(&argc, argv, "--device", "cpu");
+  model_options.device = take_flag(&argc, argv, "--device", NULL);
+  if (!model_options.device) model_options.device = take_flag(&argc, argv, "-dev", "cpu");
+  model_options.device_layers = atoi(take_flag(&argc, argv, "-ngl", "-1"));
   const bench_arguments a = bench_parse(argc, argv, help);
   model_options.threads = a.base.threads;
   still_model *model;

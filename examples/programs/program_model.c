@@ -35,6 +35,7 @@ static const char *cache_type_word(int index) {
 }
 
 program_model_choice program_choice = {.block = 512,
+                                       .device_layers = -1,
                                        .attention = -1,
                                        .chunk = -1,
                                        .budget = -1,
@@ -55,6 +56,8 @@ const program_flag program_model_flags[] = {
               &program_choice.adapter),
     FLAG_TEXT("-dev, --device", "NAME", "cpu, vulkan:0 ... (--list-devices)",
               &program_choice.device),
+    FLAG_RANGE(INTEGER, "-ngl, --gpu-layers", "N", "layers on the device, the rest on the CPU",
+               &program_choice.device_layers, 0, 65536, "-1", "as many as fit, the default"),
     FLAG_RANGE(INTEGER, "-t, --threads", "N", "threads; 0: the physical cores that it may use",
                &program_choice.threads, 0, 512, NULL, NULL),
     FLAG_RANGE(INTEGER, "-c, --ctx-size", "N", "tokens to plan for", &program_choice.context, 16,
@@ -221,6 +224,7 @@ int program_model_open(still_model **model) {
   program_progress progress = program_progress_begin("loading", "MB", 1e6);
   still_model_options options = STILL_MODEL_OPTIONS_INIT;
   options.device = choice->device;
+  options.device_layers = choice->device_layers;
   options.adapter = choice->adapter;
   options.threads = choice->threads;
   options.use_mmap = !choice->no_mmap;

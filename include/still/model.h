@@ -122,7 +122,12 @@ typedef struct still_model still_model;
 
 typedef struct still_model_options {
   size_t size;
-  const char *device; /* "cpu" (default, also NULL), "vulkan", "vulkan:1" ... */
+  const char *
+      device; /* "cpu" (default, also NULL), "vulkan", "vulkan:1" ... On a machine without a GPU or its
+                         driver: a warning, and the CPU. DEVICE: there is none of that number */
+  int device_layers; /* how many layers run on that device, the last ones; the others run on the CPU.
+                         -1 (default): as many as fit; 0: none, the device is not opened; more than
+                         the model has: all. MEMORY if the number given does not fit. Ignored on the CPU */
   const char
       *adapter; /* a STILL adapter file or PEFT LoRA folder beside the base model; NULL = none */
   int threads;  /* 0 = still_default_threads() */
@@ -133,7 +138,7 @@ typedef struct still_model_options {
 } still_model_options;
 
 #define STILL_MODEL_OPTIONS_INIT                                                                   \
-  { sizeof(still_model_options), NULL, NULL, 0, 1, NULL, NULL }
+  { sizeof(still_model_options), NULL, -1, NULL, 0, 1, NULL, NULL }
 
 /* Opens a GGUF file (one, or the first of shards), or a Hugging Face folder (config.json, tokenizer.json
  * or tokenizer.model, *.safetensors or its sharded index). Everything is checked before anything is used.
@@ -152,6 +157,7 @@ typedef struct still_model_info {
   int trained_context; /* tokens the model was trained for */
   uint64_t parameters;
   uint64_t weight_bytes; /* as stored */
+  int device_layers;     /* that run on a device other than the CPU */
   int has_adapter;       /* 1 if an adapter with feature maps is loaded */
   uint64_t hash; /* of the base model's tensors' names, types, shapes and samples of their bytes */
 } still_model_info;
@@ -249,7 +255,8 @@ STILL_API still_status still_session_fit(const still_model *model, still_session
  * Long inputs go through in blocks; progress counts tokens, layer by layer, and is called between matrix products. A prompt beyond the trained context is
  * logged once as a warning. Errors: ARGUMENT (an id outside the vocabulary), LIMIT (FULL: the context
  * is full; says how much room is left, nothing is evaluated), NUMERIC (non-finite logits: position and
- * layer), CANCELLED, MEMORY, DEVICE. After CANCELLED and NUMERIC the session is as before the call.
+ * layer), CANCELLED, MEMORY, DEVICE. After all of them the session is as before the call. After DEVICE, or MEMORY of a
+ * device, it goes on on the CPU (a warning says so; what it held is evaluated again there, its checkpoints are gone).
  * Thread-safety: one thread for each session. */
 STILL_API still_status still_session_evaluate(still_session *session, const still_token *ids,
                                               size_t count, still_progress_callback *progress,

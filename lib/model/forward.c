@@ -91,6 +91,9 @@ void still_forward_close(still_forward *forward) {
 /* Names for one forward's parts, so that the functions below read like the model. */
 typedef struct pass {
   still_forward *forward;
+  const still_placement *placed;
+  bool
+      mirrored; /* on the host although the forward's backend is a device: activations are the mirrors */
   still_backend *backend;
   const still_backend_ops *ops;
   still_buffer *const *act;
@@ -102,6 +105,7 @@ typedef struct pass {
 static pass begin(still_forward *forward, size_t n, int64_t first) {
   const still_model_config *config = &forward->model->weights->config;
   return (pass){.forward = forward,
+                .placed = forward->placed,
                 .backend = forward->backend,
                 .ops = forward->backend->ops,
                 .act = forward->activations,
@@ -114,9 +118,20 @@ static pass begin(still_forward *forward, size_t n, int64_t first) {
                 .first = first};
 }
 
+/* The same for layers that run on the CPU. */
+static pass begin_on_host(still_forward *forward, size_t n, int64_t first) {
+  pass p = begin(forward, n, first);
+  if (forward->backend == forward->host) return p;
+  p.mirrored = true;
+  p.backend = forward->host;
+  p.ops = p.backend->ops;
+  p.act = forward->mirrors;
+  return p;
+}
+
 static still_status multiply(const pass *p, still_activation out, const still_placed *placed,
                              uint64_t rows, still_activation in, uint64_t columns, int accumulate) {
-  if (placed->on_host)
+  if (placed->on_host && p->backend != p->forward->host)
     return still_host_matmul(p->forward, out, placed, rows, in, columns, p->n, accumulate);
   return p->ops->matmul(p->backend, p->act[out], placed->weight, p->act[in], p->n, accumulate);
 }
@@ -161,9 +176,12 @@ static still_status head_norm(const pass *p, still_activation x, const still_pla
 }
 
 static still_status rotate(const pass *p, still_activation x, size_t heads) {
-  const still_model *model = p->forward->model;
-  return p->ops->rotary(p->backend, p->act[x], model->frequencies.weight,
-                        model->weights->rope_scale, p->first, p->n, heads, p->dim, p->dim / 2);
+  const still_placed *frequencies = p->placed->frequencies.weight && !p->mirrored
+                                        ? &p->placed->frequencies
+                                        : &p->placed->host_frequencies;
+  return p->ops->rotary(p->backend, p->act[x], frequencies->weight,
+                        p->forward->model->weights->rope_scale, p->first, p->n, heads, p->dim,
+                        p->dim / 2);
 }
 
 /* normed -> q, k, v, and the gate of the linear branch. */
@@ -206,8 +224,9 @@ static still_status attend(const pass *p, int index) {
   if (raw) STILL_TRY(keep_raw(p));
   STILL_TRY(rotate(p, STILL_ACT_Q, p->heads));
   STILL_TRY(rotate(p, STILL_ACT_K, p->kv_heads));
-  STILL_TRY(session->on_host ? still_host_attention(forward, session, p->n)
-                             : attend_on_device(p, session, raw));
+  const bool elsewhere = session->on_host && p->backend != forward->host;
+  STILL_TRY(elsewhere ? still_host_attention(forward, session, p->n)
+                      : attend_on_device(p, session, raw));
   return forward->taps.scores ? forward->record(forward->user, index, p->n, p->first) : STILL_OK;
 }
 
@@ -264,43 +283,53 @@ static still_status check_output(const pass *p, int layer) {
 }
 
 static still_status embed(const pass *p, const still_token *ids) {
-  const still_placed *embedding = &p->forward->model->embedding;
-  if (embedding->on_host) return still_host_embed(p->forward, STILL_ACT_X, embedding, ids, p->n);
+  const still_placed *embedding = &p->placed->embedding;
+  if (embedding->on_host && p->backend != p->forward->host)
+    return still_host_embed(p->forward, STILL_ACT_X, embedding, ids, p->n);
   return p->ops->embed(p->backend, p->act[STILL_ACT_X], embedding->weight, ids, p->n);
 }
 
 /* ---- the model ---------------------------------------------------------------------------------- */
 
+static still_status run_layer(const pass *p, int index) {
+  const still_placed_layer *layer = &p->placed->layers[index];
+  STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, p->n, p->width));
+  STILL_TRY(project(p, layer, &p->forward->layers[index]));
+  STILL_TRY(check_keys_and_values(p, index));
+  STILL_TRY(attend(p, index));
+  STILL_TRY(linear(p, layer, STILL_LINEAR_O, STILL_ACT_X, STILL_ACT_ATTENDED, 1));
+  STILL_TRY(feed_forward(p, layer));
+  STILL_TRY(p->ops->checkpoint(p->backend));
+  return check_output(p, index);
+}
+
 still_status still_forward_block(still_forward *forward, const still_token *ids, size_t n,
                                  int64_t first) {
-  const still_model *model = forward->model;
-  const pass pass_ = begin(forward, n, first), *p = &pass_;
-  STILL_TRY(embed(p, ids));
-  for (int i = 0; i < p->config->layers; i++) {
-    const still_placed_layer *layer = &model->layers[i];
+  const pass device = begin(forward, n, first), host = begin_on_host(forward, n, first);
+  const still_placed_layer *layers = forward->placed->layers;
+  bool on_host = layers[0].on_host;
+  STILL_TRY(embed(on_host ? &host : &device, ids));
+  for (int i = 0; i < device.config->layers; i++) {
+    if (on_host && !layers[i].on_host) {
+      STILL_TRY(still_forward_move(forward, STILL_ACT_X, n * device.width, false));
+      on_host = false;
+    }
     forward->layers_done = i;
-    STILL_TRY(norm(p, STILL_ACT_NORMED, STILL_ACT_X, &layer->attention_norm, n, p->width));
-    STILL_TRY(project(p, layer, &forward->layers[i]));
-    STILL_TRY(check_keys_and_values(p, i));
-    STILL_TRY(attend(p, i));
-    STILL_TRY(linear(p, layer, STILL_LINEAR_O, STILL_ACT_X, STILL_ACT_ATTENDED, 1));
-    STILL_TRY(feed_forward(p, layer));
-    STILL_TRY(p->ops->checkpoint(p->backend));
-    STILL_TRY(check_output(p, i));
+    STILL_TRY(run_layer(on_host ? &host : &device, i));
     STILL_TRY(forward->between(forward->user, i + 1, n));
   }
-  return p->ops->finish(p->backend);
+  return device.ops->finish(device.backend);
 }
 
 still_status still_forward_logits(still_forward *forward, size_t row, size_t count, int64_t first,
                                   float *logits) {
   const pass pass_ = begin(forward, count, first), *p = &pass_;
-  const still_model *model = forward->model;
   const size_t vocabulary = (size_t)p->config->vocabulary;
   STILL_TRY(p->ops->copy_rows(p->backend, p->act[STILL_ACT_LAST], p->act[STILL_ACT_X], row, count,
                               p->width));
-  STILL_TRY(norm(p, STILL_ACT_LAST, STILL_ACT_LAST, &model->output_norm, count, p->width));
-  STILL_TRY(multiply(p, STILL_ACT_LOGITS, &model->output, vocabulary, STILL_ACT_LAST, p->width, 0));
+  STILL_TRY(norm(p, STILL_ACT_LAST, STILL_ACT_LAST, &p->placed->output_norm, count, p->width));
+  STILL_TRY(
+      multiply(p, STILL_ACT_LOGITS, &p->placed->output, vocabulary, STILL_ACT_LAST, p->width, 0));
   STILL_TRY(
       p->ops->buffer_read(p->backend, p->act[STILL_ACT_LOGITS], 0, logits, count * vocabulary));
   for (size_t i = 0; i < count; i++)

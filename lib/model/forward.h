@@ -37,16 +37,17 @@ typedef struct still_session_layer {
 
 typedef struct still_forward {
   const still_model *model;
+  const still_placement *placed;
   still_backend *backend; /* where the activations are */
   still_backend *host;    /* for weights and caches that are not there; may be the same */
   still_session_layer *layers;
   size_t block;                                 /* the most tokens of a call */
   still_buffer *activations[STILL_ACTIVATIONS]; /* NULL: not needed */
-  still_buffer
-      *mirrors[STILL_ACTIVATIONS]; /* on the host, where something has to be computed there */
-  float *staging;                  /* between the two, as long as the longest */
-  float *rows;                     /* host copy of some rows, to be looked at */
-  still_taps taps;                 /* (H, block) each where somebody wants them, else NULL */
+  still_buffer *mirrors[STILL_ACTIVATIONS]; /* the same on the host: of layers that run there, and
+                                               where it has to compute something for the others */
+  float *staging;                           /* between the two, as long as the longest */
+  float *rows;                              /* host copy of some rows, to be looked at */
+  still_taps taps; /* (H, block) each where somebody wants them, else NULL */
   /* Called after each layer's attention while there are taps. */
   still_status (*record)(void *user, int layer, size_t n, int64_t first);
   /* Called between the operations (on a GPU the layers): stops the forward where it is not 0. layers: done so far. */
@@ -62,7 +63,7 @@ void still_forward_sizes(const still_model *model, const still_session_layer *la
 size_t still_forward_bytes(const still_model *model, const still_session_layer *layers,
                            size_t block);
 
-/* layers, model and backends are set; makes the rest. Undo with close, also after a failure. */
+/* layers, model, placed and backends are set; makes the rest. Undo with close, also after a failure. */
 still_status still_forward_open(still_forward *forward);
 void still_forward_close(still_forward *forward);
 
@@ -80,6 +81,9 @@ bool still_forward_needs_host(const still_forward *forward);
 still_status still_forward_open_mirrors(still_forward *forward,
                                         const size_t floats[STILL_ACTIVATIONS]);
 void still_forward_close_mirrors(still_forward *forward);
+/* n rows of an activation from the device to its mirror, or back. */
+still_status still_forward_move(still_forward *forward, still_activation which, size_t floats,
+                                bool to_host);
 still_status still_host_embed(still_forward *forward, still_activation out,
                               const still_placed *placed, const still_token *ids, size_t n);
 still_status still_host_matmul(still_forward *forward, still_activation out,

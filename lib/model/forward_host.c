@@ -3,11 +3,12 @@
 #include "model/forward.h"
 
 bool still_forward_needs_host(const still_forward *forward) {
-  const still_model *model = forward->model;
-  bool needs = model->embedding.on_host || model->output.on_host;
-  for (int i = 0; i < model->weights->config.layers; i++) {
-    const still_placed_layer *layer = &model->layers[i];
-    needs = needs || forward->layers[i].on_host;
+  const still_placement *placed = forward->placed;
+  if (forward->backend == forward->host) return false;
+  bool needs = placed->embedding.on_host || placed->output.on_host;
+  for (int i = 0; i < forward->model->weights->config.layers; i++) {
+    const still_placed_layer *layer = &placed->layers[i];
+    needs = needs || layer->on_host || forward->layers[i].on_host;
     for (int l = 0; l < STILL_LINEARS; l++)
       needs =
           needs || layer->linear[l].on_host || layer->lora[l].a.on_host || layer->lora[l].b.on_host;
@@ -44,6 +45,11 @@ static still_status to_device(still_forward *forward, still_activation which, si
                                             forward->staging, floats));
   return forward->backend->ops->buffer_write(forward->backend, forward->activations[which], 0,
                                              forward->staging, floats);
+}
+
+still_status still_forward_move(still_forward *forward, still_activation which, size_t floats,
+                                bool host) {
+  return host ? to_host(forward, which, floats) : to_device(forward, which, floats);
 }
 
 still_status still_host_embed(still_forward *forward, still_activation out,

@@ -24,7 +24,16 @@ typedef struct still_placed_layer {
   still_placed attention_norm, feed_norm, q_norm, k_norm, q_bias, k_bias, v_bias;
   still_placed linear[STILL_LINEARS];
   still_placed_lora lora[STILL_LINEARS]; /* a.weight NULL: none */
+  bool on_host;                          /* all of it: the whole layer runs on the CPU */
 } still_placed_layer;
+
+/* Where everything is. Layers that run on the CPU come before those that run on the device. */
+typedef struct still_placement {
+  still_placed embedding, output_norm, output;
+  still_placed frequencies,
+      host_frequencies; /* for the layers here and there; NULL where there are none */
+  still_placed_layer *layers;
+} still_placement;
 
 struct still_model {
   still_model_weights *weights;
@@ -38,8 +47,13 @@ struct still_model {
       *host; /* the CPU for what the device refuses; the device itself where that is the CPU */
   pthread_mutex_t device_use; /* a device other than the CPU works for one session at a time */
 
-  still_placed embedding, output_norm, output, frequencies;
-  still_placed_layer *layers;
+  int device_layers; /* of `placed`, the last ones */
+  still_placement placed;
+  still_placement
+      on_host; /* all on the CPU, for sessions that have lost the device; made when first needed */
 };
+
+/* Makes model->on_host, if it is not there. The caller holds device_use. */
+still_status still_model_place_on_host(still_model *model);
 
 #endif

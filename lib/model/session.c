@@ -59,11 +59,47 @@ static still_status between(void *user, int layers, size_t n) {
 
 static still_status open_backend(still_session *session) {
   const still_model *model = session->model;
-  session->backend = model->device;
+  session->backend = model->device->ops->is_lost(model->device) ? model->host : model->device;
   if (model->device != model->host) return STILL_OK;
   STILL_TRY(still_backend_cpu_create(&session->backend, session->options.threads));
   session->owns_backend = true;
   return STILL_OK;
+}
+
+/* Caches and work space on session->backend. */
+static still_status open_forward(still_session *session, const still_placement *placed) {
+  const still_model *model = session->model;
+  STILL_TRY(still_session_open_caches(model, session->backend, session->layers));
+  session->forward = (still_forward){.model = model,
+                                     .placed = placed,
+                                     .backend = session->backend,
+                                     .host = session->owns_backend ? session->backend : model->host,
+                                     .layers = session->layers,
+                                     .block = (size_t)session->options.block,
+                                     .record = still_session_tell,
+                                     .between = between,
+                                     .user = session};
+  return still_forward_open(&session->forward);
+}
+
+static void close_forward(still_session *session) {
+  if (session->forward.model) still_forward_close(&session->forward);
+  session->forward.model = NULL;
+  still_session_close_caches(session->model, session->backend, session->layers);
+}
+
+static bool is_on_device(const still_session *session) {
+  return !session->owns_backend && session->backend == session->model->device;
+}
+
+/* The same on the CPU, for a session that was, or was to be, on a device. */
+static still_status open_on_host(still_session *session) {
+  still_model *model = (still_model *)session->model; /* what is placed there is its own */
+  STILL_TRY(still_model_place_on_host(model));
+  close_forward(session);
+  session->backend->stop = NULL; /* the host has it, too */
+  session->backend = model->host;
+  return open_forward(session, &model->on_host);
 }
 
 static void set_limit(still_session *session) {
@@ -84,18 +120,11 @@ static still_status fill(still_session *session, const still_session_options *op
   STILL_TRY(STILL_ALLOC(&session->next_logits, vocabulary, "logits"));
   STILL_TRY(still_session_reserve_tokens(session, 0));
   still_session_lock(session);
-  still_status status = still_session_open_caches(model, session->backend, session->layers);
-  if (!status) {
-    session->forward =
-        (still_forward){.model = model,
-                        .backend = session->backend,
-                        .host = session->owns_backend ? session->backend : model->host,
-                        .layers = session->layers,
-                        .block = (size_t)session->options.block,
-                        .record = still_session_tell,
-                        .between = between,
-                        .user = session};
-    status = still_forward_open(&session->forward);
+  const bool lost = session->backend != model->device && !session->owns_backend;
+  still_status status = lost ? open_on_host(session) : open_forward(session, &model->placed);
+  if (status == STILL_ERROR_MEMORY && is_on_device(session)) {
+    still_log(STILL_LOG_WARNING, "%s; the session runs on the CPU", still_last_error());
+    status = open_on_host(session);
   }
   if (!status) status = still_journal_begin(session, 1);
   still_session_unlock(session);
@@ -124,8 +153,7 @@ void still_session_destroy(still_session *session) {
   still_probe_free(session);
   if (session->backend) {
     still_session_lock(session);
-    if (session->forward.model) still_forward_close(&session->forward);
-    still_session_close_caches(session->model, session->backend, session->layers);
+    close_forward(session);
     still_session_unlock(session);
   }
   still_journal_free(session);
@@ -206,17 +234,57 @@ static still_status run_blocks(still_session *session, const still_token *ids, s
   return STILL_OK;
 }
 
-void still_session_empty(still_session *session) {
+static void reset_caches(still_session *session) {
   for (int i = 0; i < session->layer_count; i++) {
     still_backend *backend = still_session_layer_backend(session, i);
     backend->ops->attention_reset(backend, session->layers[i].cache);
   }
+}
+
+void still_session_empty(still_session *session) {
+  reset_caches(session);
   session->count = session->first = 0;
   session->has_logits = false;
-  session->unsettled = false;
+  session->unsettled = session->leaves_device = false;
   session->checkpoint_count = 0;
   still_scores_truncate(session);
   still_journal_forget(session);
+}
+
+/* ---- without the device ------------------------------------------------------------------------- */
+
+/* Everything evaluated so far, once more. */
+static still_status repeat(still_session *session) {
+  const int64_t block = (int64_t)session->forward.block;
+  for (int64_t done = 0; done < session->count; done += block) {
+    const int64_t left = session->count - done;
+    STILL_TRY(still_forward_block(&session->forward, session->tokens + done,
+                                  (size_t)(left < block ? left : block), done));
+  }
+  return STILL_OK;
+}
+
+bool still_session_has_lost(const still_session *session) {
+  return is_on_device(session) && session->backend->ops->is_lost(session->backend);
+}
+
+still_status still_session_leave_device(still_session *session) {
+  if (session->first)
+    return still_fail(STILL_ERROR_DEVICE,
+                      "the first %lld tokens are not remembered, so the "
+                      "session cannot go on on the CPU",
+                      (long long)session->first);
+  session->checkpoint_count = 0;
+  still_journal_forget(session);
+  if (is_on_device(session))
+    STILL_TRY(open_on_host(session));
+  else
+    reset_caches(session); /* an earlier attempt was cut short */
+  STILL_TRY(repeat(session));
+  session->leaves_device = false;
+  still_log(STILL_LOG_WARNING, "%s: failed; the session goes on on the CPU",
+            session->model->device->name);
+  return STILL_OK;
 }
 
 /* The caches, tokens and logits move on together, or not at all. */
@@ -224,12 +292,18 @@ static still_status evaluate(still_session *session, const still_token *ids, siz
                              const logits_wish *wish) {
   STILL_TRY(check_input(session, ids, count));
   STILL_TRY(still_session_reserve_tokens(session, session->count + (int64_t)count));
-  STILL_TRY(still_journal_begin(session, count));
   const int64_t recorded = session->scores->tokens;
-  const still_status status = run_blocks(session, ids, count, wish);
+  still_status status = still_journal_begin(session, count);
+  if (status) {
+    session->unsettled = session->leaves_device = still_session_has_lost(session);
+    return status;
+  }
+  status = run_blocks(session, ids, count, wish);
   if (status) {
     session->scores->tokens = recorded;
     session->unsettled = true;
+    session->leaves_device =
+        still_session_has_lost(session) || (status == STILL_ERROR_MEMORY && is_on_device(session));
     return status;
   }
   still_session_remember(session, ids, count);

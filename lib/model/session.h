@@ -65,8 +65,9 @@ struct still_session {
   still_probing probing;
 
   atomic_int cancelled;
-  bool warned;    /* beyond the trained context */
-  bool unsettled; /* an evaluation failed, and the caches still hold part of it */
+  bool warned;        /* beyond the trained context */
+  bool unsettled;     /* an evaluation failed, and the caches still hold part of it */
+  bool leaves_device; /* and are to be made anew on the CPU: the device is lost or has no memory */
   /* Of the evaluation that runs now. */
   still_progress_callback *progress;
   void *progress_user;
@@ -116,6 +117,11 @@ void still_session_close_caches(const still_model *model, still_backend *backend
                                 still_session_layer *layers);
 /* The backend that a layer's cache is on. */
 still_backend *still_session_layer_backend(const still_session *session, int layer);
+
+/* Whether the session is on a device that is gone. */
+bool still_session_has_lost(const still_session *session);
+/* Makes the session anew on the CPU from its tokens; its checkpoints are gone. DEVICE if it does not remember them all. */
+still_status still_session_leave_device(still_session *session);
 
 /* session_journal.c */
 /* To be called before the caches are read or changed, with the session locked: brings them back to where the tokens are

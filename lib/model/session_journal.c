@@ -71,10 +71,12 @@ still_status still_session_settle(still_session *session) {
   if (!session->unsettled) return STILL_OK;
   const still_taps taps = session->forward.taps;
   session->forward.taps = (still_taps){0}; /* what was recorded stays */
-  const still_status status = recover(session);
+  const bool leaves = session->leaves_device || still_session_has_lost(session);
+  still_status status = leaves ? still_session_leave_device(session) : recover(session);
+  if (!leaves && still_session_has_lost(session)) status = still_session_leave_device(session);
   session->forward.taps = taps;
   if (status == STILL_ERROR_CANCELLED || status == STILL_ERROR_MEMORY) return status;
-  session->unsettled = false;
+  session->unsettled = session->leaves_device = false;
   if (!status) return STILL_OK;
   still_log(STILL_LOG_ERROR, "the session could not be brought back and is empty now: %s",
             still_last_error());

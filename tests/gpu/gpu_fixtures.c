@@ -13,6 +13,15 @@ const char *gpu_device(void) {
 
 static still_vulkan *held;
 
+void gpu_release(void) {
+  still_vulkan_close(held);
+  held = NULL;
+}
+
+void gpu_hold(void) {
+  check_ok(still_vulkan_open(&held, gpu_device()));
+}
+
 unsigned gpu_features(void) {
   return held->features;
 }

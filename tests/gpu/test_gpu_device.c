@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * The device itself: choice, machines without Vulkan, refused Vulkan calls (each one in turn), lowered limits, shaders that give wrong
- * results, bounded submissions. */
+ * results, the upload queue, a device of the application's. */
 #include "gpu/gpu_fixtures.h"
 
 #include "backend/backend.h"
 #include "backend/vulkan/vulkan_attention.h"
 #include "backend/vulkan/vulkan_check.h"
 #include "base/memory.h"
+#include "model/model_fixtures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,31 @@ static int without_drivers(void) {
   return still_allocated_bytes() != 0;
 }
 
+static void print_log(void *user, still_log_level level, const char *message) {
+  (void)user;
+  (void)level;
+  printf("%s\n", message);
+}
+
+/* A model that was to run on a GPU runs on the CPU. */
+static int model_without_drivers(void) {
+  still_model_options options = STILL_MODEL_OPTIONS_INIT;
+  options.device = "vulkan:0";
+  still_model *model;
+  still_session *session;
+  still_model_info info;
+  const still_token ids[] = {1, 2, 3};
+  still_set_log(print_log, NULL, STILL_LOG_WARNING);
+  if (still_model_open(&model, small_gguf(), &options)) return 1;
+  still_model_get_info(model, &info);
+  if (info.device_layers || still_session_create(&session, model, NULL) ||
+      still_session_evaluate(session, ids, 3, NULL, NULL))
+    return 1;
+  still_session_destroy(session);
+  still_model_destroy(model);
+  return still_allocated_bytes() != 0;
+}
+
 static const char *program;
 
 static void no_driver_is_a_sentence(void **state) {
@@ -56,6 +82,11 @@ static void no_driver_is_a_sentence(void **state) {
   check_run_result result = check_run(argv, NULL, environment);
   assert_int_equal(result.code, 0);
   assert_non_null(strstr(result.out, "vulkan"));
+  check_run_free(&result);
+  const char *const model[] = {program, "--model-without-drivers", NULL};
+  result = check_run(model, NULL, environment);
+  assert_int_equal(result.code, 0);
+  assert_non_null(strstr(result.out, "the CPU is used"));
   check_run_free(&result);
 }
 
@@ -227,10 +258,215 @@ static void wrong_variants_are_switched_off(void **state) {
   still_vulkan_close(vulkan);
 }
 
+static void wrong_subgroups_are_switched_off(void **state) {
+  (void)state;
+  still_backend *backend;
+  still_vulkan *vulkan;
+  check_ok(still_vulkan_open(&vulkan, gpu_device()));
+  if (!(vulkan->features & STILL_VULKAN_SUBGROUP)) {
+    still_vulkan_close(vulkan);
+    skip();
+  }
+  still_set_log(keep_log, NULL, STILL_LOG_WARNING);
+  still_vulkan_pretend_wrong(STILL_VULKAN_SUBGROUP);
+  check_ok(still_backend_create(&backend, gpu_device(), 1));
+  still_vulkan_pretend_wrong(0);
+  still_set_log(NULL, NULL, STILL_LOG_ERROR);
+  assert_non_null(strstr(logged, "subgroup switched off"));
+  assert_false(vulkan->features & STILL_VULKAN_SUBGROUP);
+  still_backend_destroy(backend);
+  still_vulkan_close(vulkan);
+}
+
+/* ---- the upload queue ---------------------------------------------------------------------------------------------- */
+
+/* More than the staging buffers hold, seen by a shader and by the host. */
+static void uploads_arrive(void **state) {
+  (void)state;
+  enum { ROWS = 9000, COLUMNS = 1024 };
+  setenv("STILL_VULKAN_LIMITS", "transfer=compute", 1);
+  still_backend *backend;
+  check_ok(still_backend_create(&backend, gpu_device(), 1));
+  unsetenv("STILL_VULKAN_LIMITS");
+  float *data = malloc(sizeof(float) * ROWS * COLUMNS), got[COLUMNS];
+  assert_non_null(data);
+  for (size_t i = 0; i < (size_t)ROWS * COLUMNS; i++) data[i] = (float)(i % 8191);
+  const still_tensor tensor = {
+      "w", STILL_TENSOR_F32, 2, {ROWS, COLUMNS}, data, sizeof(float) * ROWS * COLUMNS};
+  still_weight *weight;
+  still_buffer *row;
+  check_ok(backend->ops->weight_create(backend, &tensor, &weight));
+  check_ok(backend->ops->buffer_create(backend, COLUMNS, &row));
+  for (int32_t id = 0; id < ROWS; id += 1799) {
+    check_ok(backend->ops->embed(backend, row, weight, &id, 1));
+    check_ok(backend->ops->buffer_read(backend, row, 0, got, COLUMNS));
+    assert_memory_equal(got, data + (size_t)id * COLUMNS, sizeof got);
+  }
+  backend->ops->buffer_destroy(backend, row);
+  backend->ops->weight_destroy(backend, weight);
+  still_backend_destroy(backend);
+  free(data);
+}
+
+/* ---- a device of the application's ------------------------------------------------------------------------------ */
+
+enum { ROW_FLOATS = H * D, SHARED_BYTES = N * ROW_FLOATS * sizeof(float) };
+
+/* What an application would have: instance, device, queue, and one mapped buffer for x and y. */
+typedef struct application {
+  VkInstance instance;
+  VkPhysicalDevice physical;
+  VkDevice device;
+  struct VolkDeviceTable call;
+  VkQueue queue;
+  VkBuffer buffer;
+  VkDeviceMemory memory;
+  float *mapped;
+  int locked, submissions;
+} application;
+
+static void lock_queue(void *user) {
+  application *a = user;
+  assert_int_equal(a->locked++, 0);
+}
+
+static void unlock_queue(void *user) {
+  application *a = user;
+  assert_int_equal(a->locked--, 1);
+  a->submissions++;
+}
+
+static void make_device(application *a) {
+  const VkApplicationInfo info = {.sType = VK_STRUCTURE_TYPE_APPLICATION_INFO,
+                                  .apiVersion = VK_API_VERSION_1_1};
+  const VkInstanceCreateInfo instance = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
+                                         .pApplicationInfo = &info};
+  const float priority = 1;
+  const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                         .queueCount = 1,
+                                         .pQueuePriorities = &priority};
+  const VkDeviceCreateInfo device = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue};
+  uint32_t one = 1;
+  assert_int_equal(vkCreateInstance(&instance, NULL, &a->instance), VK_SUCCESS);
+  assert_true(vkEnumeratePhysicalDevices(a->instance, &one, &a->physical) >= 0);
+  assert_int_equal(vkCreateDevice(a->physical, &device, NULL, &a->device), VK_SUCCESS);
+  volkLoadDeviceTable(&a->call, a->device);
+  a->call.vkGetDeviceQueue(a->device, 0, 0, &a->queue);
+}
+
+static void make_buffer(application *a) {
+  const VkBufferCreateInfo info = {.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+                                   .size = 2 * SHARED_BYTES,
+                                   .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT};
+  assert_int_equal(a->call.vkCreateBuffer(a->device, &info, NULL, &a->buffer), VK_SUCCESS);
+  VkMemoryRequirements needs;
+  a->call.vkGetBufferMemoryRequirements(a->device, a->buffer, &needs);
+  VkPhysicalDeviceMemoryProperties properties;
+  vkGetPhysicalDeviceMemoryProperties(a->physical, &properties);
+  VkMemoryAllocateInfo memory = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                 .allocationSize = needs.size};
+  const VkMemoryPropertyFlags flags =
+      VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
+  while (!(needs.memoryTypeBits >> memory.memoryTypeIndex & 1) ||
+         (properties.memoryTypes[memory.memoryTypeIndex].propertyFlags & flags) != flags)
+    memory.memoryTypeIndex++;
+  assert_int_equal(a->call.vkAllocateMemory(a->device, &memory, NULL, &a->memory), VK_SUCCESS);
+  assert_int_equal(a->call.vkBindBufferMemory(a->device, a->buffer, a->memory, 0), VK_SUCCESS);
+  assert_int_equal(
+      a->call.vkMapMemory(a->device, a->memory, 0, VK_WHOLE_SIZE, 0, (void **)&a->mapped),
+      VK_SUCCESS);
+}
+
+static void destroy_application(application *a) {
+  a->call.vkDestroyBuffer(a->device, a->buffer, NULL);
+  a->call.vkFreeMemory(a->device, a->memory, NULL);
+  a->call.vkDestroyDevice(a->device, NULL);
+  vkDestroyInstance(a->instance, NULL);
+}
+
+/* x in, y out, by the CPU's or by shared buffers. */
+static void attend_shared(const char *device, application *a, const float *x, float *y) {
+  still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
+  o.kind = STILL_ATTENTION_SWA;
+  o.heads = H;
+  o.head_dim = D;
+  o.window = 16;
+  o.device = device;
+  still_attention_plan *plan;
+  still_attention_cache *cache;
+  check_ok(still_attention_plan_create(&plan, &o, NULL));
+  check_ok(still_attention_cache_create(&cache, plan));
+  if (a) {
+    still_attention_buffers b = STILL_ATTENTION_BUFFERS_INIT;
+    b.q.buffer = b.k.buffer = b.v.buffer = b.y.buffer = (uint64_t)a->buffer;
+    b.y.offset = 1;
+    check_fails(still_attention_forward_buffers(plan, cache, N, &b), STILL_ERROR_ARGUMENT,
+                "multiple of");
+    b.y.offset = SHARED_BYTES;
+    memcpy(a->mapped, x, SHARED_BYTES);
+    check_ok(still_attention_forward_buffers(plan, cache, N - 1, &b));
+    b.q.offset = b.k.offset = b.v.offset = (N - 1) * ROW_FLOATS * sizeof(float);
+    b.y.offset += b.q.offset;
+    check_ok(still_attention_forward_buffers(plan, cache, 1, &b));
+    memcpy(y, a->mapped + N * ROW_FLOATS, SHARED_BYTES);
+    check_fails(still_unshare_device(device), STILL_ERROR_ARGUMENT, "still use");
+  } else {
+    still_attention_inputs in = STILL_ATTENTION_INPUTS_INIT;
+    in.q = in.k = in.v = (still_rows){x, D, ROW_FLOATS};
+    check_ok(still_attention_forward(plan, cache, N, &in, y, D, ROW_FLOATS));
+    still_attention_buffers b = STILL_ATTENTION_BUFFERS_INIT;
+    b.q.buffer = b.k.buffer = b.v.buffer = b.y.buffer = 1;
+    check_fails(still_attention_forward_buffers(plan, cache, 1, &b), STILL_ERROR_ARGUMENT, "CPU");
+  }
+  still_attention_cache_destroy(cache);
+  still_attention_plan_destroy(plan);
+}
+
+static void a_device_can_be_shared(void **state) {
+  (void)state;
+  static float x[N * ROW_FLOATS], want[N * ROW_FLOATS], got[N * ROW_FLOATS];
+  check_normal(x, N * ROW_FLOATS, 9);
+  still_vulkan *held_open, *vulkan; /* so that the loader's functions are there */
+  check_ok(still_vulkan_open(&held_open, gpu_device()));
+  application a = {0};
+  make_device(&a);
+  make_buffer(&a);
+  still_shared_device shared = STILL_SHARED_DEVICE_INIT;
+  char name[32];
+  check_fails(still_share_device(&shared, name), STILL_ERROR_ARGUMENT, "instance");
+  shared.instance = a.instance;
+  shared.physical_device = a.physical;
+  shared.device = a.device;
+  shared.queue = a.queue;
+  shared.lock = lock_queue;
+  check_fails(still_share_device(&shared, name), STILL_ERROR_ARGUMENT, "unlock");
+  shared.unlock = unlock_queue;
+  shared.user = &a;
+  shared.queue_family = 99;
+  check_fails(still_share_device(&shared, name), STILL_ERROR_ARGUMENT, "family 99");
+  shared.queue_family = 0;
+  check_ok(still_share_device(&shared, name));
+  assert_string_equal(name, "vulkan:shared0");
+  attend_shared(NULL, NULL, x, want);
+  attend_shared(name, &a, x, got);
+  check_rows_close("shared buffers", got, want, N * H, D, 2e-5);
+  assert_true(a.submissions > 0 && !a.locked);
+  still_backend *backend; /* models can use it, too */
+  check_ok(still_backend_create(&backend, name, 1));
+  still_backend_destroy(backend);
+  check_ok(still_unshare_device(name));
+  check_fails(still_unshare_device(name), STILL_ERROR_ARGUMENT, "no shared device");
+  check_fails(still_vulkan_open(&vulkan, name), STILL_ERROR_DEVICE, "vulkan:0");
+  destroy_application(&a);
+  still_vulkan_close(held_open);
+}
+
 static void features_can_be_switched_off(void **state) {
   (void)state;
   still_vulkan *vulkan;
-  setenv("STILL_VULKAN_DISABLE", "f16,coopmat", 1);
+  setenv("STILL_VULKAN_DISABLE", "f16,coopmat,subgroup,transfer", 1);
   check_ok(still_vulkan_open(&vulkan, gpu_device()));
   unsetenv("STILL_VULKAN_DISABLE");
   assert_int_equal(vulkan->features, 0);
@@ -247,12 +483,16 @@ static void features_can_be_switched_off(void **state) {
 int main(int argc, char **argv) {
   program = argv[0];
   if (argc > 1 && !strcmp(argv[1], "--without-drivers")) return without_drivers();
+  if (argc > 1 && !strcmp(argv[1], "--model-without-drivers")) return model_without_drivers();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_choose_devices),
       cmocka_unit_test(no_driver_is_a_sentence),
       cmocka_unit_test(small_limits_are_kept),
       cmocka_unit_test(features_can_be_switched_off),
       cmocka_unit_test(wrong_variants_are_switched_off),
+      cmocka_unit_test(wrong_subgroups_are_switched_off),
+      cmocka_unit_test(uploads_arrive),
+      cmocka_unit_test(a_device_can_be_shared),
       cmocka_unit_test(each_call_of_opening_may_fail),
       cmocka_unit_test(each_call_of_attention_may_fail),
   };

@@ -63,6 +63,7 @@ check_flags() {
   refused "-c '12x': allowed are" -c 12x
   refused "-c '': allowed are" -c ""
   refused "-b '0': allowed are 1 .. 65536" -b 0
+  refused "-ngl 'all': " -ngl all
   refused "-n '-2': allowed are 0 .. 2147483647, or -1" -n -2
   refused "-t '999': allowed are 0 .. 512" -t 999
   refused "-t '-1': allowed are 0 .. 512" -t -1
