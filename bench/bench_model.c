@@ -102,8 +102,9 @@ static void print_row(const model_figure *f) {
 }
 
 static const char help[] =
-    "usage: still-bench model --model PATH [--adapter PATH] [-dev NAME] [-ngl N] [FLAGS]\n"
+    "usage: still-bench model --model PATH [--adapter PATH] [-dev NAME] [-ngl N] [-b N] [FLAGS]\n"
     "  -ngl: layers on the device, the rest on the CPU; default: as many as fit\n"
+    "  -b: tokens of a prefill block, default 512\n"
     "  kinds that need an adapter are left out without one; --heads, --kv-heads and --dim are the "
     "model's";
 
@@ -115,6 +116,7 @@ int bench_model(int argc, char **argv) {
   model_options.device = take_flag(&argc, argv, "--device", NULL);
   if (!model_options.device) model_options.device = take_flag(&argc, argv, "-dev", "cpu");
   model_options.device_layers = atoi(take_flag(&argc, argv, "-ngl", "-1"));
+  const int block = atoi(take_flag(&argc, argv, "-b", "512"));
   const bench_arguments a = bench_parse(argc, argv, help);
   model_options.threads = a.base.threads;
   still_model *model;
@@ -131,6 +133,7 @@ int bench_model(int argc, char **argv) {
     for (int k = 0; k < a.kind_count; k++) {
       model_figure f = {.options = session_options(&a, a.kinds[k], a.tokens[i], STEPS),
                         .tokens = a.tokens[i]};
+      f.options.block = block;
       still_session *session;
       if (still_session_create(&session, model, &f.options)) {
         fprintf(stderr, "%s left out: %s\n", still_attention_kind_name(a.kinds[k]),

@@ -47,6 +47,19 @@ static int without_drivers(void) {
   return still_allocated_bytes() != 0;
 }
 
+/* As where libvulkan.so.1 is missing. */
+static int without_loader(void) {
+  still_device_info devices[4];
+  size_t count;
+  still_vulkan *vulkan;
+  still_vulkan_fail_call(1, VK_ERROR_INITIALIZATION_FAILED);
+  if (still_list_devices(devices, 4, &count) || count != 1) return 1;
+  still_vulkan_fail_call(1, VK_ERROR_INITIALIZATION_FAILED);
+  if (still_vulkan_open(&vulkan, "vulkan:0") != STILL_ERROR_DEVICE) return 1;
+  printf("%s\n", still_last_error());
+  return still_allocated_bytes() != 0;
+}
+
 static void print_log(void *user, still_log_level level, const char *message) {
   (void)user;
   (void)level;
@@ -82,6 +95,11 @@ static void no_driver_is_a_sentence(void **state) {
   check_run_result result = check_run(argv, NULL, environment);
   assert_int_equal(result.code, 0);
   assert_non_null(strstr(result.out, "vulkan"));
+  check_run_free(&result);
+  const char *const loader[] = {program, "--without-loader", NULL};
+  result = check_run(loader, NULL, NULL);
+  assert_int_equal(result.code, 0);
+  assert_non_null(strstr(result.out, "libvulkan1"));
   check_run_free(&result);
   const char *const model[] = {program, "--model-without-drivers", NULL};
   result = check_run(model, NULL, environment);
@@ -275,6 +293,43 @@ static void wrong_subgroups_are_switched_off(void **state) {
   assert_non_null(strstr(logged, "subgroup switched off"));
   assert_false(vulkan->features & STILL_VULKAN_SUBGROUP);
   still_backend_destroy(backend);
+  still_vulkan_close(vulkan);
+}
+
+/* ---- bounded submissions ------------------------------------------------------------------------------------------ */
+
+/* On a slow device a long prefill goes in many short pieces. */
+static void submissions_are_bounded(void **state) {
+  (void)state;
+  enum { LONG = 1500 };
+  still_vulkan *vulkan;
+  check_ok(still_vulkan_open(&vulkan, gpu_device()));
+  still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
+  o.kind = STILL_ATTENTION_FULL;
+  o.heads = 1;
+  o.head_dim = D;
+  o.context = LONG;
+  o.device = gpu_device();
+  static float x[LONG * D], y[LONG * D];
+  check_normal(x, LONG * D, 3);
+  still_attention_plan *plan;
+  still_attention_cache *cache;
+  still_attention_inputs in = STILL_ATTENTION_INPUTS_INIT;
+  in.q = in.k = in.v = (still_rows){x, D, D};
+  check_ok(still_attention_plan_create(&plan, &o, NULL));
+  check_ok(still_attention_cache_create(&cache, plan));
+  uint64_t pieces[2];
+  for (int slow = 0; slow < 2; slow++) {
+    still_attention_cache_reset(cache);
+    vulkan->commands.rate = slow ? 1e7 : 1e12;
+    const uint64_t before = vulkan->commands.submissions;
+    check_ok(still_attention_forward(plan, cache, LONG, &in, y, D, D));
+    pieces[slow] = vulkan->commands.submissions - before;
+  }
+  assert_true(pieces[0] <= 3);
+  assert_true(pieces[1] >= pieces[0] + 3); /* the rate is learned on the way */
+  still_attention_cache_destroy(cache);
+  still_attention_plan_destroy(plan);
   still_vulkan_close(vulkan);
 }
 
@@ -483,6 +538,7 @@ static void features_can_be_switched_off(void **state) {
 int main(int argc, char **argv) {
   program = argv[0];
   if (argc > 1 && !strcmp(argv[1], "--without-drivers")) return without_drivers();
+  if (argc > 1 && !strcmp(argv[1], "--without-loader")) return without_loader();
   if (argc > 1 && !strcmp(argv[1], "--model-without-drivers")) return model_without_drivers();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(names_choose_devices),
@@ -491,6 +547,7 @@ int main(int argc, char **argv) {
       cmocka_unit_test(features_can_be_switched_off),
       cmocka_unit_test(wrong_variants_are_switched_off),
       cmocka_unit_test(wrong_subgroups_are_switched_off),
+      cmocka_unit_test(submissions_are_bounded),
       cmocka_unit_test(uploads_arrive),
       cmocka_unit_test(a_device_can_be_shared),
       cmocka_unit_test(each_call_of_opening_may_fail),

@@ -110,6 +110,16 @@ static void weight_types_agree_with_the_cpu(void **state) {
     snprintf(name, sizeof name, "gpu_%d.gguf", (int)types[i]);
     compare(name, made_gguf(&made, name, types[i]), 97, &options, 1e-3);
   }
+  /* a device without 16-bit types reads half floats all the same */
+  setenv("STILL_VULKAN_DISABLE", "f16,coopmat,subgroup", 1);
+  gpu_release();
+  gpu_hold();
+  unsetenv("STILL_VULKAN_DISABLE");
+  assert_int_equal(gpu_features() & (STILL_VULKAN_F16 | STILL_VULKAN_COOPMAT), 0);
+  compare("f16 on f32 only", made_gguf(&made, "gpu_f16.gguf", STILL_TENSOR_F16), 97, &options,
+          1e-3);
+  gpu_release();
+  gpu_hold();
   made_free(&made);
 }
 

@@ -6,6 +6,8 @@
 
 #include "base/memory.h"
 
+#include <math.h>
+
 /* The largest array of a block's work space takes this much at most, and this part of the device's memory. */
 static const uint64_t most_work_bytes = 512u << 20, work_part = 32;
 /* A submission of up to 50 ms may get one more block. */
@@ -74,6 +76,16 @@ static double softmax_work(const still_vulkan_attention *attention, double token
          (keys + 2 * features);
 }
 
+/* Tokens whose softmax branch takes a block's time. Under full attention the block itself adds to the keys: the root of
+ * n (tokens + n) per_key = work. */
+static double tokens_by_time(const still_vulkan_attention *attention) {
+  const double gain = attention->coopmat ? coopmat_gain : 1;
+  const double work = gain * still_vulkan_work_of(attention->vulkan, block_seconds);
+  const double tokens = (double)attention->tokens, per_key = softmax_work(attention, 1);
+  if (attention->shape.lower != STILL_LOWER_ALL) return work / per_key;
+  return (sqrt(tokens * tokens + 4 * work / per_key) - tokens) / 2;
+}
+
 uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
   const still_vulkan *vulkan = attention->vulkan;
   const attention_push *shape = &attention->shape;
@@ -85,9 +97,7 @@ uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
   if (attention->state.handle)
     units = smaller(units, most / (heads * (2 * dim * dim + 2 * dim) * sizeof(float)));
   units = units > 4 ? units - 3 : 1; /* room for the near tokens and one more state */
-  const double work = softmax_work(attention, (double)attention->tokens + 1) * (double)unit;
-  const double gain = attention->coopmat ? coopmat_gain : 1;
-  const double by_time = gain * still_vulkan_work_of(vulkan, block_seconds) / work;
+  const double by_time = tokens_by_time(attention) / (double)unit;
   if (by_time < (double)units) units = by_time > 1 ? (uint64_t)by_time : 1;
   return (uint32_t)(units * unit);
 }
