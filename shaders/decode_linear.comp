@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+// SPDX-License-Identifier: MIT
 #ifdef SUBGROUP
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #endif
-// SPDX-License-Identifier: MIT
 // One new token: phi(q) . S and phi(q) . z of a head, for a quarter of the columns of S.
 // Groups: x = quarter, y = head.
 #include "shader_common.glsl"

@@ -1,9 +1,9 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
+// SPDX-License-Identifier: MIT
 #ifdef SUBGROUP
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #endif
-// SPDX-License-Identifier: MIT
 // out = in / sqrt(mean(in^2) + eps) * weight. One workgroup a row.
 #include "shader_common.glsl"
 #include "group_reduce.glsl"
