@@ -173,6 +173,11 @@ static int show_progress(void *user, const still_training_report *r) {
   return program_interrupted();
 }
 
+static int stops(void *user) {
+  (void)user;
+  return program_interrupted();
+}
+
 /* ---- what the flags say ---- */
 
 /* Cuts a list at its commas, in place. */
@@ -290,6 +295,7 @@ static int train(const opened *o, still_stage stage) {
   const int transfer = stage == STILL_STAGE_ATTENTION_TRANSFER;
   still_training_result result = {.layer_errors = transfer ? errors : NULL};
   choice.stage = stage;
+  choice.stop = stops;
   const still_status status = still_train(o->model, o->data, &choice, show_progress, NULL, &result);
   if (status && status != STILL_ERROR_CANCELLED) return failure();
   if (transfer) print_layers(&result);
@@ -319,6 +325,8 @@ static int train_both(const opened *o) {
   static char output[PATH_BYTES], state[PATH_BYTES], metrics[PATH_BYTES], curve[PATH_BYTES];
   const still_training_options second = choice;
   if (!has_maps()) return train(o, STILL_STAGE_LOW_RANK);
+  choice.stage = STILL_STAGE_LOW_RANK; /* it can be wrong now rather than after the first */
+  if (still_training_check(o->model, o->data, &choice)) return failure();
   choice.output = beside(output, second.output), choice.state = beside(state, second.state);
   choice.metrics = beside(metrics, second.metrics), choice.curve = beside(curve, second.curve);
   choice.steps = transfer_steps, choice.seconds = (double)transfer_seconds;

@@ -138,6 +138,12 @@ typedef struct still_training_options {
   int threads;        /* 0 = still_default_threads() */
   still_dtype adapter_type; /* of the output's tensors; default F32 */
   uint64_t seed;
+
+  /* Optional: asked again and again, on any of the call's threads; where it says something else than
+   * 0 training ends within milliseconds (so it must go on saying that): the step that was begun is
+   * dropped, state and adapter are written as after the last whole one, the call returns CANCELLED. */
+  int (*stop)(void *user);
+  void *stop_user;
 } still_training_options;
 
 #define STILL_TRAINING_OPTIONS_INIT                                                                \
@@ -165,7 +171,7 @@ typedef struct still_training_options {
          0,                                                                                        \
          NULL},                                                                                    \
         NULL, 1, NULL, 0, 0, 0, 8, 0, 0, STILL_RATE_PLATEAU, 0, 0, 0.9f, 0.999f, 0, 8, 16, 0, 50,  \
-        2, 200, 0, 0, STILL_F32, 1                                                                 \
+        2, 200, 0, 0, STILL_F32, 1, NULL, NULL                                                     \
   }
 
 /* After every step. */
@@ -202,10 +208,17 @@ typedef struct still_training_result {
   int timed_out;                   /* 1: `seconds` were over before `steps` */
 } still_training_result;
 
+/* All that still_train checks before it begins, and nothing else: options, data, that the outputs can
+ * be written, that the state, where it is there and wanted, is whole and fits. For a second stage
+ * before the first is trained. Errors: those of still_train. */
+STILL_API still_status still_training_check(const still_model *model,
+                                            const still_training_data *data,
+                                            const still_training_options *options);
+
 /* Trains one stage. Everything is checked first, that the outputs can be written included.
  * Errors: ARGUMENT, FILE, FORMAT (adapter or state of another model: both hashes), UNSUPPORTED,
  * MEMORY, NUMERIC (the first value that is not finite: step and tensor; the last good state stays),
- * CANCELLED (the callback said stop). result may be NULL. Thread-safety: the model may be shared;
+ * CANCELLED (the callback or options.stop said so). result may be NULL. Thread-safety: the model may be shared;
  * one training at a time (it sets the number of threads of matrix products for the process). */
 STILL_API still_status still_train(const still_model *model, const still_training_data *data,
                                    const still_training_options *options,

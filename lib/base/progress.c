@@ -21,3 +21,11 @@ still_status still_progress_add(uint64_t units) {
   if (!p->callback || !p->callback(p->user, p->done, p->total)) return STILL_OK;
   return still_fail(STILL_ERROR_CANCELLED, "%s was stopped", p->what);
 }
+
+still_progress *still_progress_here(void) {
+  return current;
+}
+
+bool still_progress_stops(const still_progress *p) {
+  return p && p->callback && p->callback(p->user, p->done, p->total);
+}

@@ -2,6 +2,7 @@
 #include "linearize/dense_gradient.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 #include "simd/kernels.h"
 #include "still_config.h"
@@ -26,6 +27,7 @@ typedef struct product {
   float beta; /* 0 or 1 */
   float *c;
   size_t c_row;
+  const still_progress *progress; /* asked whether to go on: C is undefined after a no */
 } product;
 
 enum {
@@ -53,7 +55,7 @@ static void product_block(const product *x, size_t i, size_t end, size_t first, 
   const size_t a_row = x->transpose_a ? 1 : x->a_row, a_column = x->transpose_a ? x->a_row : 1;
   float tile[BLOCK_DEPTH * STILL_KEY_TILE];
   for (size_t p = 0; p < x->k; p += BLOCK_DEPTH)
-    for (size_t j = first; j < last; j += STILL_KEY_TILE) {
+    for (size_t j = first; j < last && !still_progress_stops(x->progress); j += STILL_KEY_TILE) {
       const size_t depth = still_smaller(BLOCK_DEPTH, x->k - p),
                    columns = still_smaller(STILL_KEY_TILE, last - j);
       pack_tile(tile, x, p, j, depth, columns);
@@ -83,12 +85,20 @@ static bool blas_knows_the_cpu(void) {
   return strcmp(openblas_get_corename(), "Prescott") || !strcmp(still_cpu_level(), "portable");
 }
 
+/* Rows of C whose product takes some milliseconds. */
+static size_t rows_at_once(const product *x) {
+  const size_t rows = ((size_t)1 << 29) / (x->n * x->k + 1);
+  return rows < LEAST_ROWS ? LEAST_ROWS : rows;
+}
+
 static bool blas_product(const product *x) {
   if (!blas_knows_the_cpu()) return false;
-  cblas_sgemm(CblasRowMajor, x->transpose_a ? CblasTrans : CblasNoTrans,
-              x->transpose_b ? CblasTrans : CblasNoTrans, (blasint)x->m, (blasint)x->n,
-              (blasint)x->k, x->alpha, x->a, (blasint)x->a_row, x->b, (blasint)x->b_row, x->beta,
-              x->c, (blasint)x->c_row);
+  const size_t rows = rows_at_once(x), a_row = x->transpose_a ? 1 : x->a_row;
+  for (size_t i = 0; i < x->m && !still_progress_stops(x->progress); i += rows)
+    cblas_sgemm(CblasRowMajor, x->transpose_a ? CblasTrans : CblasNoTrans,
+                x->transpose_b ? CblasTrans : CblasNoTrans, (blasint)still_smaller(rows, x->m - i),
+                (blasint)x->n, (blasint)x->k, x->alpha, x->a + i * a_row, (blasint)x->a_row, x->b,
+                (blasint)x->b_row, x->beta, x->c + i * x->c_row, (blasint)x->c_row);
   return true;
 }
 #else
@@ -101,7 +111,8 @@ static bool blas_product(const product *x) {
 void still_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
                 const float *a, size_t a_row, const float *b, size_t b_row, float beta, float *c,
                 size_t c_row) {
-  const product x = {transpose_a, transpose_b, m, n, k, alpha, a, a_row, b, b_row, beta, c, c_row};
+  const product x = {transpose_a, transpose_b, m,     n,    k, alpha, a,
+                     a_row,       b,           b_row, beta, c, c_row, still_progress_here()};
   if (!blas_product(&x)) own_product(&x);
 }
 

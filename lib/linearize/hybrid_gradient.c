@@ -353,6 +353,7 @@ void still_hybrid_forward(const still_hybrid_head *head, const still_hybrid_inpu
   lay_out(head, in, &w, false);
   if (has_linear(head)) clear_state(head, &w);
   for (size_t i = 0; i < block_count(head, in->tokens); i++) {
+    if (still_progress_stops(in->progress)) return;
     const query_block b = plan_block(head, &w, in->tokens, i);
     block_forward(head, in, &w, &b, y, y_row, denominator);
   }
@@ -525,6 +526,7 @@ static void key_pass(const still_hybrid_head *head, const still_hybrid_inputs *i
     keys_backward(head, in, w, last.partial_begin, last.partial_end, out);
   }
   for (size_t i = blocks; i-- > 0;) {
+    if (still_progress_stops(in->progress)) return;
     const query_block b = plan_block(head, w, in->tokens, i);
     gather_state_gradient(head, w, &b);
     keys_backward(head, in, w, b.join_begin, b.join_end, out);
@@ -547,6 +549,7 @@ void still_hybrid_backward(const still_hybrid_head *head, const still_hybrid_inp
       memset(w.dphi_k, 0, N * still_map_features(head->map_k.kind, D) * sizeof(float));
   }
   for (size_t i = 0; i < block_count(head, N); i++) {
+    if (still_progress_stops(in->progress)) return;
     const query_block b = plan_block(head, &w, N, i);
     const size_t partial = linear ? linear_branch(head, in, &w, &b) : 0;
     merge_backward(head, in, &w, &b, y, y_row, denominator, dy, dy_row, out);

@@ -14,6 +14,7 @@
 #ifndef STILL_LINEARIZE_HYBRID_GRADIENT_H
 #define STILL_LINEARIZE_HYBRID_GRADIENT_H
 
+#include "base/progress.h"
 #include "linearize/feature_gradient.h"
 
 #include <still/attention.h>
@@ -35,7 +36,8 @@ typedef struct still_hybrid_inputs {
   size_t q_row, k_row, v_row;
   const float *gate; /* g, after the sigmoid; NULL = 1 */
   size_t gate_row;
-  const uint8_t *keep; /* STILL: (tokens), not 0 = kept once its chunk is routed */
+  const uint8_t *keep;            /* STILL: (tokens), not 0 = kept once its chunk is routed */
+  const still_progress *progress; /* asked whether to go on: outputs are undefined after a no */
 } still_hybrid_inputs;
 
 /* Where gradients are added; any may be NULL = not wanted (q, k and v together). q, k, v,

@@ -3,6 +3,7 @@
 #include <still/linearize.h>
 
 #include "base/files.h"
+#include "base/log.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "linearize/training_loop.h"
@@ -86,6 +87,40 @@ static still_status check_attention(const trainer *t, int budget) {
   const still_status status = still_attention_plan_create(&plan, &options, NULL);
   still_attention_plan_destroy(plan);
   return status ? still_fail_in(status, "training") : STILL_OK;
+}
+
+/* Tokens at the end of a row's sight that a layer of this kind attends to exactly: the linear branch
+ * learns from rows that are longer. */
+static size_t exact_tokens(const still_training_options *o, still_attention_kind kind) {
+  size_t window = (size_t)o->attention.window;
+  for (size_t i = 0; i < o->budget_count; i++)
+    if (!i || (size_t)o->budgets[i] < window) window = (size_t)o->budgets[i];
+  return kind == STILL_ATTENTION_STILL     ? 2 * (size_t)o->attention.chunk
+         : kind == STILL_ATTENTION_LOLCATS ? window
+                                           : 0;
+}
+
+/* Attention transfer learns nothing from rows that softmax attention covers. */
+static still_status check_rows(const trainer *t) {
+  const size_t *first = t->data->store.first, rows = t->data->store.rows;
+  size_t exact = SIZE_MAX, longer = 0;
+  if (t->options.stage != STILL_STAGE_ATTENTION_TRANSFER) return STILL_OK;
+  for (int i = 0; i < t->weights->config.layers; i++)
+    if (t->kinds[i] != STILL_ATTENTION_FULL && t->kinds[i] != STILL_ATTENTION_SWA)
+      exact = still_smaller(exact, exact_tokens(&t->options, t->kinds[i]));
+  for (size_t i = 0; i < rows; i++) longer += first[i + 1] - first[i] > exact;
+  if (!longer)
+    return still_fail(STILL_ERROR_ARGUMENT,
+                      "training: no row is longer than the %zu tokens that are attended to exactly "
+                      "(the longest has %zu): attention transfer has nothing to learn from; give "
+                      "longer rows or a smaller chunk or window",
+                      exact, t->data->longest);
+  if (longer < rows)
+    still_log(longer < rows / 2 ? STILL_LOG_WARNING : STILL_LOG_INFO,
+              "training: %zu of %zu rows are no longer than the %zu tokens that are attended to "
+              "exactly: attention transfer learns nothing from them",
+              rows - longer, rows, exact);
+  return STILL_OK;
 }
 
 /* ---- set-up ---- */
@@ -173,6 +208,7 @@ static still_status set_up(trainer *t) {
   resolve(&t->options, t->data->longest);
   STILL_TRY(choose_kinds(t));
   STILL_TRY(make_student(t));
+  STILL_TRY(check_rows(t));
   STILL_TRY(check_attention(t, 0));
   for (size_t i = 0; i < t->options.budget_count; i++)
     STILL_TRY(check_attention(t, t->options.budgets[i]));
@@ -220,6 +256,15 @@ static still_status run(trainer *t, still_training_callback *callback, void *use
   if (!status) status = trainer_run(t, callback, user, each + layers);
   if (result) fill_result(t, result, each, each + layers);
   still_free(each);
+  return status;
+}
+
+still_status still_training_check(const still_model *model, const still_training_data *data,
+                                  const still_training_options *options) {
+  STILL_TRY(STILL_CHECK_OPTIONS_SIZE(options, still_training_options));
+  trainer t = {.options = *options, .weights = still_model_get_weights(model), .data = data};
+  const still_status status = set_up(&t);
+  tear_down(&t);
   return status;
 }
 

@@ -68,7 +68,10 @@ typedef struct still_transfer_error {
   double elements; /* how many */
 } still_transfer_error;
 
-/* Stage 1: runs the base model with softmax attention; every layer that is not FULL is compared on
+/* The passes below breathe (base/progress.h) on all threads and end with CANCELLED where they are
+ * told to stop; gradients are undefined then, parameters as before.
+ *
+ * Stage 1: runs the base model with softmax attention; every layer that is not FULL is compared on
  * its inputs. errors (layers) are added to. gradients: of sum squared / elements, for maps, times
  * `scale`. */
 still_status still_student_transfer(still_student *student, const still_batch *batch,

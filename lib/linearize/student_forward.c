@@ -78,7 +78,8 @@ still_hybrid_inputs student_inputs(const still_student *s, const still_batch *ba
                             .k_row = row,
                             .v_row = row,
                             .gate_row = row,
-                            .keep = trace->keep + head * s->options.most + first};
+                            .keep = trace->keep + head * s->options.most + first,
+                            .progress = s->progress};
   if (s->layers[layer].gated) in.gate = at + gate_column(s) + head * s->D;
   return in;
 }
@@ -188,6 +189,8 @@ static void add_gated_half(const still_student *s, const still_hybrid_inputs *in
 
 void student_attend(still_student *s, const still_batch *batch, size_t layer, layer_trace *trace) {
   const size_t items = batch->sequences * s->H, HD = s->H * s->D;
+  s->progress = still_progress_here();
+  if (still_progress_stops(s->progress)) return;
   student_route(s, batch, layer, trace);
   STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < items; i++) {

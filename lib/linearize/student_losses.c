@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The two losses of spec section 7: attention transfer and next-token cross-entropy. */
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 #include "linearize/dense_gradient.h"
 #include "linearize/student_parts.h"
@@ -92,8 +93,10 @@ still_status still_student_transfer(still_student *s, const still_batch *batch, 
     s->put_back = (int)i; /* the teacher's operator, then the student's */
     student_attend(s, batch, i, trace);
     s->put_back = -1;
+    STILL_TRY(still_progress_add(0));
     if (is_compared(s, i))
       STILL_TRY(transfer_layer(s, batch, i, trace, gradients, scale, &errors[i]));
+    STILL_TRY(still_progress_add(0));
     if (i + 1 == layers) break;
     student_finish_layer(s, i, trace, batch->tokens, s->x);
     still_copy_floats(trace->x, s->x, batch->tokens * s->W);
@@ -112,6 +115,7 @@ static still_status walk_up(still_student *s, const still_batch *batch) {
     student_project(s, i, trace, batch->tokens);
     student_attend(s, batch, i, trace);
     student_finish_layer(s, i, trace, batch->tokens, i + 1 < s->L ? s->traces[i + 1].x : s->x);
+    STILL_TRY(still_progress_add(0));
   }
   still_rms_norm(s->normed, s->x, s->output_norm, s->base->config.norm_eps, batch->tokens, s->W);
   return STILL_OK;
@@ -151,6 +155,7 @@ static double cross_entropy(still_student *s, const still_batch *batch, bool gra
     *weight += batch->weight[t];
     list[rows++] = (int32_t)t;
     if (rows < s->logit_rows) continue;
+    if (still_progress_stops(still_progress_here())) return loss;
     loss += score_rows(s, batch, list, rows, gradients, scale);
     rows = 0;
   }
@@ -162,11 +167,15 @@ still_status still_student_loss(still_student *s, const still_batch *batch, bool
                                 double scale, double *loss, double *weight) {
   STILL_TRY(walk_up(s, batch));
   *loss += cross_entropy(s, batch, gradients, scale, weight);
+  STILL_TRY(still_progress_add(0));
   if (!gradients) return STILL_OK;
   still_clear_floats(s->dx, batch->tokens * s->W);
   still_rms_norm_backward(s->dx, s->dnormed, s->x, s->output_norm, s->base->config.norm_eps,
                           batch->tokens, s->W);
-  for (size_t i = s->L; i-- > 0;) student_layer_backward(s, batch, i, &s->traces[i]);
+  for (size_t i = s->L; i-- > 0;) {
+    student_layer_backward(s, batch, i, &s->traces[i]);
+    STILL_TRY(still_progress_add(0));
+  }
   return STILL_OK;
 }
 

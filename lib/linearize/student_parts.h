@@ -54,9 +54,10 @@ struct still_student {
 
   layer_trace *traces; /* (L), made at the first still_student_loss; the first alone before */
   size_t trace_count;
-  bool teacher; /* FULL attention in every layer */
-  int put_back; /* this layer is FULL, -1 = none */
-  int32_t *at;  /* (T) position of each token in its sequence */
+  const still_progress *progress; /* of the call at work */
+  bool teacher;                   /* FULL attention in every layer */
+  int put_back;                   /* this layer is FULL, -1 = none */
+  int32_t *at;                    /* (T) position of each token in its sequence */
 
   /* work space */
   float *x, *normed, *swiglu, *scores; /* (T, W) (T, W) (T, FF) (H, T) */

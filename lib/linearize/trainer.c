@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/random.h"
 #include "linearize/training_loop.h"
 
@@ -139,11 +140,22 @@ static still_status predict_rows(trainer *t, const size_t *rows, size_t count, b
   return STILL_OK;
 }
 
+static int asks_to_stop(void *user, uint64_t done, uint64_t total) {
+  const trainer *t = user;
+  (void)done;
+  (void)total;
+  return t->options.stop(t->options.stop_user);
+}
+
 static still_status loss_of(trainer *t, const size_t *rows, size_t count, bool gradients,
                             double *loss, double *each) {
-  STILL_TRY(t->options.stage == STILL_STAGE_ATTENTION_TRANSFER
-                ? transfer_rows(t, rows, count, gradients, loss, each)
-                : predict_rows(t, rows, count, gradients, loss));
+  still_progress progress = {t->options.stop ? asks_to_stop : NULL, t, "training", 0, 0, NULL};
+  still_progress_begin(&progress);
+  const still_status status = t->options.stage == STILL_STAGE_ATTENTION_TRANSFER
+                                  ? transfer_rows(t, rows, count, gradients, loss, each)
+                                  : predict_rows(t, rows, count, gradients, loss);
+  still_progress_end(&progress);
+  STILL_TRY(status);
   if (!isfinite(*loss))
     return still_fail(STILL_ERROR_NUMERIC, "training: step %lld: the loss is not finite",
                       (long long)t->at.step + 1);
@@ -280,24 +292,45 @@ static bool is_over(const trainer *t) {
          (t->options.seconds > 0 && seconds_so_far(t) >= t->options.seconds);
 }
 
+/* A step, or *stopped and everything that is saved as before it. */
+static still_status step_or_none(trainer *t, metrics_row *row, bool *stopped) {
+  const trainer_progress before = t->at;
+  const still_status status = take_step(t, row);
+  if (status != STILL_ERROR_CANCELLED) return status;
+  t->at = before;
+  *stopped = true;
+  return STILL_OK;
+}
+
+/* A validation, or *stopped and a note that it is still due. */
+static still_status validate_or_owe(trainer *t, metrics_row *row, double *each, bool *stopped) {
+  const still_status status = validate(t, row, each);
+  t->at.due = status == STILL_ERROR_CANCELLED;
+  *stopped = t->at.due;
+  return t->at.due ? STILL_OK : status;
+}
+
 still_status trainer_run(trainer *t, still_training_callback *callback, void *user, double *each) {
   const uint64_t first_tokens = t->at.tokens;
+  metrics_row owed;
   bool stopped = false;
   t->loop_started = trainer_clock();
+  if (t->at.due) STILL_TRY(validate_or_owe(t, &owed, each, &stopped));
   while (!stopped && !is_over(t)) {
     metrics_row row = {.validation = NAN};
-    STILL_TRY(take_step(t, &row));
-    const bool due = t->at.step % t->options.validate_every == 0 || is_over(t);
-    if (due) STILL_TRY(validate(t, &row, each));
+    STILL_TRY(step_or_none(t, &row, &stopped));
+    if (stopped) break;
+    if (t->at.step % t->options.validate_every == 0 || is_over(t))
+      STILL_TRY(validate_or_owe(t, &row, each, &stopped));
     row.seconds = seconds_so_far(t);
     STILL_TRY(metrics_add(&t->history, &row));
     const still_training_report report = report_of(t, &row, first_tokens);
-    stopped = callback && callback(user, &report);
+    stopped = (callback && callback(user, &report)) || stopped;
     if (t->at.step % t->options.save_every == 0) STILL_TRY(save_all(t, false));
   }
   if (!t->wrote_output && !(t->at.best < INFINITY)) STILL_TRY(write_adapter(t));
   STILL_TRY(save_all(t, true));
-  return stopped && !is_over(t)
+  return stopped && (!is_over(t) || t->at.due)
              ? still_fail(STILL_ERROR_CANCELLED, "training: stopped after step %lld of %lld",
                           (long long)t->at.step, (long long)t->options.steps)
              : STILL_OK;

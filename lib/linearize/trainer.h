@@ -36,6 +36,7 @@ typedef struct trainer_progress {
   double best;    /* lowest validation loss so far, infinity before the first */
   int64_t stale;  /* validations since */
   double before;  /* validation loss at the start */
+  uint64_t due;   /* 1: this step's validation was stopped and is still to be made */
 } trainer_progress;
 
 typedef struct trainer {

@@ -23,18 +23,25 @@ typedef struct state_field {
   double *real;
 } state_field;
 
-enum { FIELDS = 14 };
+enum { FIELDS = 15 };
 
 /* identity: what must be equal; then the progress. */
 static void list_fields(state_field *fields, trainer_progress *at, uint64_t *identity) {
-  const state_field all[FIELDS] = {
-      {"stage", &identity[0], NULL},     {"base_hash", &identity[1], NULL},
-      {"data_hash", &identity[2], NULL}, {"seed", &identity[3], NULL},
-      {"batch", &identity[4], NULL},     {"step", (uint64_t *)&at->step, NULL},
-      {"epoch", &at->epoch, NULL},       {"cursor", &at->cursor, NULL},
-      {"tokens", &at->tokens, NULL},     {"stale", (uint64_t *)&at->stale, NULL},
-      {"seconds", NULL, &at->seconds},   {"plateau", NULL, &at->plateau},
-      {"best", NULL, &at->best},         {"before", NULL, &at->before}};
+  const state_field all[FIELDS] = {{"stage", &identity[0], NULL},
+                                   {"base_hash", &identity[1], NULL},
+                                   {"data_hash", &identity[2], NULL},
+                                   {"seed", &identity[3], NULL},
+                                   {"batch", &identity[4], NULL},
+                                   {"step", (uint64_t *)&at->step, NULL},
+                                   {"epoch", &at->epoch, NULL},
+                                   {"cursor", &at->cursor, NULL},
+                                   {"tokens", &at->tokens, NULL},
+                                   {"stale", (uint64_t *)&at->stale, NULL},
+                                   {"seconds", NULL, &at->seconds},
+                                   {"plateau", NULL, &at->plateau},
+                                   {"best", NULL, &at->best},
+                                   {"before", NULL, &at->before},
+                                   {"due", &at->due, NULL}};
   memcpy(fields, all, sizeof all);
 }
 enum { IDENTITY_FIELDS = 5 };

@@ -71,7 +71,8 @@ static still_hybrid_inputs inputs_of(const run *r, size_t h) {
                                g->D,
                                r->gate + h * rows,
                                g->D,
-                               r->keep + h * g->N};
+                               r->keep + h * g->N,
+                               NULL};
 }
 
 static void forward(run *r, float *y, still_attention_kind kind) {

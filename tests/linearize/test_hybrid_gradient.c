@@ -142,7 +142,7 @@ static void run(problem *p) {
   for (size_t i = 0; i < rows; i++) gate[i] = 1 / (1 + expf(-p->gate.single[i]));
   const still_hybrid_inputs in = {N, p->q.single, p->k.single, p->v.single,
                                   D, D,           D,           p->oracle.gate_logit ? gate : NULL,
-                                  D, p->keep};
+                                  D, p->keep,     NULL};
   const int linear = p->oracle.aq != NULL, t2r = p->oracle.bq != NULL;
   const still_hybrid_gradients out = {p->q.gradient,
                                       p->k.gradient,

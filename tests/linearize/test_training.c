@@ -164,6 +164,115 @@ static void second_stage_keeps_the_gates(void **state) {
   still_training_data_destroy(data);
 }
 
+/* Says stop from the n-th question on. */
+typedef struct stop_at {
+  int asked, at;
+} stop_at;
+static int count_down(void *user) {
+  stop_at *s = user;
+  return ++s->asked >= s->at;
+}
+
+/* Wherever a step or a validation is stopped, the run that goes on from there ends as if nothing had
+ * been. */
+static void stopped_within_a_step(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  char whole[512], parts[512];
+  snprintf(whole, sizeof whole, "%s", check_path("unstopped.state"));
+  for (int stage = 1; stage <= 2; stage++) {
+    stop_at never = {0, 1 << 30};
+    still_training_options options = small_options(check_path("stop.safetensors"));
+    options.stage = (still_stage)stage, options.steps = 4, options.state = whole;
+    options.stop = count_down, options.stop_user = &never;
+    check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+    for (int part = 3; part <= 19; part += 4) {
+      stop_at stop = {0, never.asked * part / 20};
+      snprintf(parts, sizeof parts, "%s", check_path("stopped_within.state"));
+      remove(parts);
+      options.state = parts, options.resume = 0, options.stop_user = &stop;
+      check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_CANCELLED,
+                  "stopped");
+      assert_true(stop.asked < stop.at + 400); /* soon after it said so */
+      stop = (stop_at){0, 1 << 30};
+      options.resume = 1;
+      check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+      same_tensors(whole, parts);
+    }
+  }
+  still_training_data_destroy(data);
+}
+
+static void short_rows_are_refused(void **state) {
+  (void)state;
+  still_training_data *data = open_rows(); /* of 31 to 54 tokens */
+  still_training_options options = small_options(check_path("short.safetensors"));
+  options.attention.chunk = 27, options.attention.budget = 56;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "no row is longer than the 54 tokens");
+  options.attention.kind = STILL_ATTENTION_LOLCATS, options.attention.window = 64;
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "no row is longer than the 64 tokens");
+  options = small_options(options.output), options.attention.chunk = 26;
+  options.attention.budget = 54, options.steps = 1;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.attention.chunk = 27, options.attention.budget = 56;
+  options.stage = STILL_STAGE_LOW_RANK; /* which learns from any row */
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  still_training_data_destroy(data);
+}
+
+/* Cut anywhere, the state is refused by its name before anything is trained, and stays as it is. */
+static void damaged_state_is_refused(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  still_training_options options = small_options(check_path("damaged.safetensors"));
+  char path[512];
+  snprintf(path, sizeof path, "%s", check_path("damaged.state"));
+  options.stage = STILL_STAGE_LOW_RANK, options.steps = 1, options.state = path;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.resume = 1;
+  check_ok(still_training_check(model, data, &options));
+  size_t bytes;
+  char *text = check_read(path, &bytes);
+  const size_t cuts[] = {0, 5, 100, bytes / 2, bytes - 1};
+  for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+    check_file("damaged.state", text, cuts[i]);
+    check_fails(still_training_check(model, data, &options), STILL_ERROR_FORMAT, "damaged.state");
+    check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FORMAT,
+                "damaged.state");
+  }
+  free(text);
+  still_training_data_destroy(data);
+}
+
+static int is_called(void *user, const still_training_report *report) {
+  (void)report;
+  *(int *)user += 1;
+  return 0;
+}
+
+/* A full disk is an error of its name; what cannot be written is known before the first step. */
+static void outputs_that_fail(void **state) {
+  (void)state;
+  int steps = 0;
+  still_training_data *data = open_rows();
+  still_training_options options = small_options("/dev/full");
+  check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FILE, "/dev/full");
+  options = small_options(check_path("fine.safetensors"));
+  const char **const others[] = {&options.output, &options.state, &options.metrics, &options.curve};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    const char *kept = *others[i];
+    *others[i] = "/no/such/folder/file";
+    check_fails(still_training_check(model, data, &options), STILL_ERROR_FILE, "/no/such/folder");
+    check_fails(still_train(model, data, &options, is_called, &steps, NULL), STILL_ERROR_FILE,
+                "/no/such/folder");
+    *others[i] = kept;
+  }
+  assert_int_equal(steps, 0);
+  still_training_data_destroy(data);
+}
+
 /* Feature maps alone change nothing once every layer is full again: no divergence is left then. */
 static void choice_of_layers(void **state) {
   (void)state;
@@ -295,6 +404,10 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(transfer_lowers_the_error),
                                      cmocka_unit_test(stopped_run_keeps_its_work),
                                      cmocka_unit_test(second_stage_keeps_the_gates),
+                                     cmocka_unit_test(stopped_within_a_step),
+                                     cmocka_unit_test(short_rows_are_refused),
+                                     cmocka_unit_test(damaged_state_is_refused),
+                                     cmocka_unit_test(outputs_that_fail),
                                      cmocka_unit_test(choice_of_layers),
                                      cmocka_unit_test(bad_training_is_refused),
                                      cmocka_unit_test(other_base_model_is_refused),
