@@ -213,7 +213,8 @@ static void print_flag(const program_flag *flag) {
   fputc('\n', stdout);
 }
 
-void program_help(const program_flag *const *tables, const char *purpose, const char *usage) {
+void program_help(const program_flag *const *tables, const char *purpose, const char *usage,
+                  const char *examples) {
   printf("%s\n\nusage: %s\n", purpose, usage);
   for (; *tables; tables++) {
     for (const program_flag *flag = *tables; flag->names; flag++) {
@@ -223,6 +224,7 @@ void program_help(const program_flag *const *tables, const char *purpose, const 
         print_flag(flag);
     }
   }
+  printf("\nexamples\n%s", examples);
   printf("\nEvery flag --some-name can also be given as the variable STILL_SOME_NAME; the command "
          "line wins.\nexit status: 0 done, 1 failed, 2 a flag is wrong\n");
 }

@@ -58,8 +58,9 @@ const char *program_name(void);
  * Anything wrong is said on stderr, with the flag and what it allows: PROGRAM_USAGE. */
 int program_parse(const program_flag *const *tables, int argc, char **argv);
 
-/* The flags with their ranges and words, on stdout. */
-void program_help(const program_flag *const *tables, const char *purpose, const char *usage);
+/* The flags with their ranges and words, on stdout; examples: whole lines. The man pages are made of this. */
+void program_help(const program_flag *const *tables, const char *purpose, const char *usage,
+                  const char *examples);
 
 /* The exit status of a program that ends with code: a stdout that took not everything is a failure, too. */
 int program_end(int code);

@@ -480,8 +480,12 @@ static int start(int argc, char **argv) {
   const int failed = program_parse(flags, argc, argv);
   if (failed) return failed;
   if (arguments.help) {
-    program_help(flags, "Asks a model about long texts, with several kinds of attention.",
-                 "still-evaluate [-m MODEL] --runs full,still:256 --tasks sniah1 --lengths 1024");
+    program_help(
+        flags, "still-evaluate asks a model about long texts, with several kinds of attention.",
+        "still-evaluate [-m MODEL] --runs full,still:256 --tasks sniah1 --lengths 1024",
+        "  still-evaluate --runs full,swa:256 --tasks sniah1 --lengths 512 -n 10\n"
+        "  still-evaluate -m model.gguf --runs full,still:512 --text book.txt --lengths 2048\n"
+        "  still-evaluate --list-tasks\n");
     return PROGRAM_DONE;
   }
   if (arguments.version) {

@@ -108,7 +108,9 @@ static int start(int argc, char **argv) {
   if (code) return code;
   if (help) {
     program_help(flags, "still-info says what a model is and what its contexts take in memory.",
-                 "still-info [-m MODEL] [flags]");
+                 "still-info [-m MODEL] [flags]",
+                 "  still-info\n"
+                 "  still-info -m model.gguf --attn still --budget 512 -c 32768 --json\n");
     return PROGRAM_DONE;
   }
   if (version) {

@@ -411,7 +411,11 @@ static int start(int argc, char **argv) {
         "  attention-transfer   feature maps and gates learn what softmax attention gives\n"
         "  low-rank             LoRA pairs learn the next token with the new attention in place\n"
         "  run                  both in turn\n"
-        "  select-layers        which layers should stay full (by KL divergence)");
+        "  select-layers        which layers should stay full (by KL divergence)",
+        "  still-linearize run -m model.gguf -d texts.jsonl -o adapter.safetensors "
+        "--transfer-steps 300 --steps 600\n"
+        "  still-linearize select-layers -m model.gguf -d texts.jsonl --adapter "
+        "adapter.safetensors\n");
     return PROGRAM_DONE;
   }
   if (version) {

@@ -89,8 +89,9 @@ static int start(int argc, char **argv) {
   const int failed = program_parse(flags, argc, argv);
   if (failed) return failed;
   if (help) {
-    program_help(flags, "Writes a GGUF model in blocks of few bits.",
-                 "still-quantize -m MODEL.gguf -o SMALL.gguf [--type Q4_K]");
+    program_help(flags, "still-quantize writes a GGUF model in blocks of few bits.",
+                 "still-quantize -m MODEL.gguf -o SMALL.gguf [--type Q4_K]",
+                 "  still-quantize -m model-f16.gguf -o model-q4.gguf --type Q4_K --report\n");
     return PROGRAM_DONE;
   }
   if (version) {

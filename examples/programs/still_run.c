@@ -401,8 +401,14 @@ static int start(int argc, char **argv) {
   if (!code) code = check_arguments();
   if (code) return code;
   if (arguments.help) {
-    program_help(flags, "still-run answers from a text of any length with a language model.",
-                 "still-run [-m MODEL] [-f FILE] [-p TEXT] [flags]");
+    program_help(
+        flags, "still-run answers from a text of any length with a language model.",
+        "still-run [-m MODEL] [-f FILE] [-p TEXT] [flags]",
+        "  still-run -p \"The town\" -n 20\n"
+        "  still-run -m model.gguf -cnv\n"
+        "  still-run -m model.gguf -f book.txt -p \"Who did it?\" --attn still --budget 1024\n"
+        "  still-run -m model.gguf -f book.txt -n 0 --attn still --state-save book.still\n"
+        "  still-run -m model.gguf --state-load book.still --attn still -p \"Who did it?\"\n");
     return PROGRAM_DONE;
   }
   if (arguments.version) {

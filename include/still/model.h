@@ -13,8 +13,8 @@
  *     still_session *session = NULL;
  *     if (still_model_open(&model, "model.gguf", NULL)) fail(still_last_error());
  *     if (still_session_create(&session, model, NULL)) fail(still_last_error());
- *     still_session_evaluate(session, ids, count, NULL, NULL);
- *     const float *logits = still_session_logits(session);   // of the token after the last one
+ *     still_session_evaluate_text(session, text, strlen(text), STILL_TOKENIZE_ADD_BOS, NULL, NULL);
+ *     still_session_generate(session, NULL, 100, print, NULL, NULL);   // print(user, text, bytes)
  */
 #ifndef STILL_MODEL_H
 #define STILL_MODEL_H
@@ -369,6 +369,40 @@ STILL_API still_status still_sampler_sample(still_sampler *sampler, const float 
 /* Tells the sampler what was said (for the repeat penalty): sampled tokens are accepted by sample. */
 STILL_API void still_sampler_accept(still_sampler *sampler, still_token token);
 STILL_API uint64_t still_sampler_seed(const still_sampler *sampler);
+
+/* ---- text in, text out --------------------------------------------------------------------------
+ * still_tokenize, still_format_chat, still_sampler_sample, still_decoder_push and still_session_evaluate put together
+ * as most programs need them. Each fails with UNSUPPORTED where the model's files hold no vocabulary. */
+
+/* Encodes a text (flags: STILL_TOKENIZE_...) and evaluates its tokens; nothing for an empty text. Errors: those of
+ * still_tokenize and still_session_evaluate. */
+STILL_API still_status still_session_evaluate_text(still_session *session, const char *text,
+                                                   size_t bytes, unsigned flags,
+                                                   still_progress_callback *progress,
+                                                   void *progress_user);
+
+/* Evaluates the messages of a chat from index `first` on and what begins the assistant's answer. Errors: those of
+ * still_format_chat and still_session_evaluate. */
+STILL_API still_status still_session_evaluate_chat(still_session *session,
+                                                   const still_message *messages, size_t count,
+                                                   size_t first, still_progress_callback *progress,
+                                                   void *progress_user);
+
+/* A piece of an answer, never empty and never ending within a UTF-8 character; NUL-terminated, valid until
+ * the callback returns. Return 0 to go on, anything else to end the answer here. */
+typedef int still_text_callback(void *user, const char *text, size_t bytes);
+
+/* Answers: picks the next token, evaluates it and hands on its text, until the model ends its answer, `most` tokens
+ * are said (negative: no limit) or the callback says stop; all of these are STILL_OK. What is said is in the
+ * session, the token that ends an answer included, so that a chat goes on with still_session_evaluate_chat.
+ *   sampler   NULL: the most likely token each time. Its repeat penalty knows only what it has picked or accepted
+ *   callback  may be NULL: still_session_tokens has the tokens
+ *   said      how many tokens, the ending one not counted; NULL = not wanted
+ * Errors: ARGUMENT (nothing has been evaluated yet), and those of still_sampler_sample and
+ * still_session_evaluate: LIMIT when the context is full. What was said before stays in the session. */
+STILL_API still_status still_session_generate(still_session *session, still_sampler *sampler,
+                                              int64_t most, still_text_callback *callback,
+                                              void *user, int64_t *said);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Introduces: C++. Handles live in std::unique_ptr, a failing status becomes an exception.
  *
- *   07_use_from_cpp MODEL TEXT */
+ *   08_use_from_cpp MODEL TEXT */
 #include <still/model.h>
 
 #include <algorithm>
