@@ -68,7 +68,8 @@ row() {
 }
 
 run() {
-  build examples/programs/still-run examples/programs/still-info
+  build examples/programs/still-run examples/programs/still-info examples/programs/still-linearize \
+    examples/programs/still-evaluate examples/programs/still-quantize
   question=examples/models/needle/question.txt
   say "a story of $(wc -w <$question) words ($question) hides this sentence:"
   printf '   %s\n' "$(grep -o 'One of the special magic numbers[^.]*\.' $question)"

@@ -118,6 +118,8 @@ except KeyboardInterrupt:
     sys.exit(130)
 except (OSError, ValueError, zipfile.BadZipFile) as error:
     say(f"{error}; nothing was written")
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        say("this machine does not know who signed the index's certificate; Debian: apt-get install ca-certificates")
     sys.exit(1)
 say(f"wrote {path} ({MODEL_BYTES / 2**20:.0f} MiB), checked")
 PYTHON

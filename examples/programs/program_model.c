@@ -54,7 +54,7 @@ const program_flag program_model_flags[] = {
               &program_choice.model),
     FLAG_TEXT("--adapter", "PATH", "STILL adapter file or PEFT LoRA folder beside the model",
               &program_choice.adapter),
-    FLAG_TEXT("-dev, --device", "NAME", "cpu, vulkan:0 ... (--list-devices)",
+    FLAG_TEXT("-dev, --device", "NAME", "cpu, vulkan:0 ... (still-run --list-devices)",
               &program_choice.device),
     FLAG_RANGE(INTEGER, "-ngl, --gpu-layers", "N", "layers on the device, the rest on the CPU",
                &program_choice.device_layers, 0, 65536, "-1", "as many as fit, the default"),
