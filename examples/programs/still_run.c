@@ -185,6 +185,12 @@ static int gather_prompt(run_text *text) {
   return code ? code : run_append(text, prompt, strlen(prompt));
 }
 
+/* The answer is complete before anything else is said about it, in a pipe of both too. */
+static void end_line(void) {
+  putchar('\n');
+  fflush(stdout);
+}
+
 /* One turn: the new messages in, the answer out and into the conversation. */
 static int answer_turn(prompt_sink *sink, conversation *talk) {
   run_state *run = sink->run;
@@ -192,7 +198,7 @@ static int answer_turn(prompt_sink *sink, conversation *talk) {
   if (add_message(talk, "assistant", run->answer.data ? run->answer.data : ""))
     return PROGRAM_FAILED;
   talk->evaluated = talk->count;
-  if (!arguments.json) putchar('\n');
+  if (!arguments.json) end_line();
   /* An answer that was cut still needs its end, before the next message. */
   still_token end = still_tokenizer_eos(run->tokenizer);
   if (strcmp(run->end, "end") && end >= 0 && !arguments.single_turn)
@@ -381,7 +387,7 @@ static int run_program(run_state *run) {
   }
   if (!code && !chat) {
     code = run_answer(run);
-    if (!arguments.json && run->answer.bytes) putchar('\n');
+    if (!arguments.json && run->answer.bytes) end_line();
   }
   if (!code) return finish(run);
   if (program_interrupted() && !chat) { /* what was read is not lost: --state-save */

@@ -381,8 +381,9 @@ STILL_API still_status still_session_evaluate_text(still_session *session, const
                                                    still_progress_callback *progress,
                                                    void *progress_user);
 
-/* Evaluates the messages of a chat from index `first` on and what begins the assistant's answer. Errors: those of
- * still_format_chat and still_session_evaluate. */
+/* Evaluates the messages of a chat from index `first` on and what begins the assistant's answer; before them the
+ * end token, where the answer that the session ends with was cut. Errors: those of still_format_chat and
+ * still_session_evaluate. */
 STILL_API still_status still_session_evaluate_chat(still_session *session,
                                                    const still_message *messages, size_t count,
                                                    size_t first, still_progress_callback *progress,

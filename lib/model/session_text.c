@@ -37,6 +37,14 @@ still_status still_session_evaluate_text(still_session *session, const char *tex
   return status;
 }
 
+/* What is missing of the answer that the session ends with: its end token, where it was cut; -1 = nothing. */
+static still_token missing_end(const still_session *session, const still_tokenizer *tokenizer) {
+  const int64_t count = still_session_position(session);
+  if (!count || still_tokenizer_is_end(tokenizer, still_session_tokens(session)[count - 1]))
+    return -1;
+  return still_tokenizer_eos(tokenizer);
+}
+
 still_status still_session_evaluate_chat(still_session *session, const still_message *messages,
                                          size_t message_count, size_t first,
                                          still_progress_callback *progress, void *progress_user) {
@@ -45,10 +53,13 @@ still_status still_session_evaluate_chat(still_session *session, const still_mes
   size_t count;
   STILL_TRY(find_tokenizer(session, &tokenizer));
   STILL_TRY(still_format_chat(tokenizer, messages, message_count, first, 1, NULL, 0, &count));
-  STILL_TRY(STILL_ALLOC(&ids, count, "tokens of a chat"));
+  const still_token end = first ? missing_end(session, tokenizer) : -1;
+  const size_t more = end >= 0;
+  STILL_TRY(STILL_ALLOC(&ids, count + more, "tokens of a chat"));
+  if (more) ids[0] = end;
   still_status status =
-      still_format_chat(tokenizer, messages, message_count, first, 1, ids, count, &count);
-  if (!status) status = still_session_evaluate(session, ids, count, progress, progress_user);
+      still_format_chat(tokenizer, messages, message_count, first, 1, ids + more, count, &count);
+  if (!status) status = still_session_evaluate(session, ids, count + more, progress, progress_user);
   still_free(ids);
   return status;
 }

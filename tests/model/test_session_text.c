@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST = 12, ROOM = 256 };
+enum { MOST = 12, ROOM = 2048 };
 static const char prompt[] = "The river is wide. The road is long. The hills are";
 
 /* What a callback was given, and after how many pieces it says stop. */
@@ -26,14 +26,15 @@ static int take(void *user, const char *text, size_t bytes) {
   return ++a->pieces == a->stop_after;
 }
 
-/* The same by hand: MOST likeliest tokens after the ids, or fewer when one ends the answer. Returns how many tokens
+/* The same by hand: `most` likeliest tokens after the ids, or fewer when one ends the answer. Returns how many tokens
  * the session then holds; text (ROOM) gets what they say. */
-static size_t by_hand(const model_run *run, const still_token *ids, size_t count, char *text) {
+static size_t by_hand(const model_run *run, const still_token *ids, size_t count, int most,
+                      char *text) {
   const still_tokenizer *tokenizer = still_model_tokenizer(run->model);
   const int size = still_tokenizer_size(tokenizer);
   size_t length = 0;
   check_ok(still_session_evaluate(run->session, ids, count, NULL, NULL));
-  for (int i = 0; i < MOST; i++) {
+  for (int i = 0; i < most; i++) {
     const float *logits = still_session_logits(run->session);
     still_token best = 0;
     for (int t = 1; t < size; t++)
@@ -66,7 +67,7 @@ static void answers_as_its_parts_do(void **state) {
   check_ok(still_session_generate(run.session, NULL, MOST, take, &got, &said));
   check_ok(still_tokenize(still_model_tokenizer(parts.model), prompt, strlen(prompt),
                           STILL_TOKENIZE_ADD_BOS, ids, 64, &count));
-  assert_int_equal(by_hand(&parts, ids, count, text), still_session_position(run.session));
+  assert_int_equal(by_hand(&parts, ids, count, MOST, text), still_session_position(run.session));
   same_tokens(&run, &parts);
   assert_string_equal(got.text, text);
   assert_true(said > 0 && said <= MOST);
@@ -172,9 +173,8 @@ static const char *chat_folder(void) {
   return folder;
 }
 
-static void a_chat_goes_on(void **state) {
-  (void)state;
-  const char *folder = chat_folder();
+/* Two turns; the first answer is cut after `most` tokens. */
+static void check_chat(const char *folder, int most) {
   const still_message messages[] = {
       {"user", "The river"}, {"assistant", "is wide"}, {"user", "The road"}};
   char text[ROOM];
@@ -183,17 +183,28 @@ static void a_chat_goes_on(void **state) {
   model_run run = open_run(folder, NULL), parts = open_run(folder, NULL);
   const still_tokenizer *tokenizer = still_model_tokenizer(run.model);
   check_ok(still_session_evaluate_chat(run.session, messages, 1, 0, NULL, NULL));
-  check_ok(still_session_generate(run.session, NULL, MOST, NULL, NULL, NULL));
+  check_ok(still_session_generate(run.session, NULL, most, NULL, NULL, NULL));
   check_ok(still_format_chat(tokenizer, messages, 1, 0, 1, ids, 64, &count));
-  by_hand(&parts, ids, count, text);
+  by_hand(&parts, ids, count, most, text);
   same_tokens(&run, &parts);
+  const int64_t position = still_session_position(run.session);
+  ids[0] = still_tokenizer_eos(tokenizer);
+  if (still_session_tokens(run.session)[position - 1] != ids[0])
+    check_ok(still_session_evaluate(parts.session, ids, 1, NULL, NULL));
   check_ok(still_session_evaluate_chat(run.session, messages, 3, 2, NULL, NULL));
-  check_ok(still_session_generate(run.session, NULL, MOST, NULL, NULL, NULL));
+  check_ok(still_session_generate(run.session, NULL, most, NULL, NULL, NULL));
   check_ok(still_format_chat(tokenizer, messages, 3, 2, 1, ids, 64, &count));
-  by_hand(&parts, ids, count, text);
+  by_hand(&parts, ids, count, most, text);
   same_tokens(&run, &parts);
   close_run(&run);
   close_run(&parts);
+}
+
+static void a_chat_goes_on(void **state) {
+  (void)state;
+  const char *folder = chat_folder();
+  check_chat(folder, 2);
+  check_chat(folder, 200);
 }
 
 static still_status answer_once(void *user) {
