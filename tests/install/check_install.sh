@@ -77,7 +77,7 @@ for program in run info linearize evaluate quantize; do
       grep -q "^\.SH $section" "$page" || fail "$page has no $section"
     done
     "$prefix/bin/still-$program" -h >"$work/help"
-    for flag in $(sed -n 's/^  \(-[^ ]*\(, -[^ ]*\)*\).*/\1/p' "$work/help" | grep -o -e '--[a-z0-9-]*' | sed 's/-/\\-/g'); do
+    for flag in $(sed -n 's/^  \(-[^ ]*\(, -[^ ]*\)*\).*/\1/p' "$work/help" | grep -o -e '--[a-z0-9-]*' | sed 's/-/\\\\-/g'); do
       grep -q "^\\\\fB.*$flag" "$page" || fail "$page says nothing about $flag"
     done
   fi
