@@ -39,7 +39,7 @@ still_status still_session_evaluate_text(still_session *session, const char *tex
 
 /* What is missing of the answer that the session ends with: its end token, where it was cut; -1 = nothing. */
 static still_token missing_end(const still_session *session, const still_tokenizer *tokenizer) {
-  const int64_t count = still_session_position(session);
+  const int64_t count = still_session_position(session) - still_session_first_token(session);
   if (!count || still_tokenizer_is_end(tokenizer, still_session_tokens(session)[count - 1]))
     return -1;
   return still_tokenizer_eos(tokenizer);
