@@ -276,8 +276,8 @@ STILL_API still_status still_session_evaluate_all(still_session *session, const 
 /* Tokens in the session. */
 STILL_API int64_t still_session_position(const still_session *session);
 
-/* The tokens evaluated so far that are remembered (options.history), those of the positions first_token() ..
- * position() - 1; with the default all, and first_token() is 0. Owned by the session, valid until the next call that
+/* The tokens evaluated so far that are remembered (options.history), those of the positions from first_token()
+ * to position() - 1; with the default all, and first_token() is 0. Owned by the session, valid until the next call that
  * changes it. */
 STILL_API const still_token *still_session_tokens(const still_session *session);
 STILL_API int64_t still_session_first_token(const still_session *session);
