@@ -16,7 +16,7 @@ class SessionOptions(ctypes.Structure):
                 ("routing", ctypes.c_int), ("routing_seed", ctypes.c_uint64), ("window", ctypes.c_int),
                 ("sinks", ctypes.c_int), ("layer_kinds", ctypes.c_char_p), ("context", ctypes.c_int),
                 ("cache_type", ctypes.c_int), ("block", ctypes.c_int), ("threads", ctypes.c_int),
-                ("own", ctypes.c_uint)]
+                ("own", ctypes.c_uint), ("history", ctypes.c_int)]
 
     def __init__(self, **given):
         values = dict(adapter_kinds=1, chunk=64, budget=512, keep_ratio=0.125, window=512, block=512)
