@@ -119,6 +119,7 @@ int main(int argc, char **argv) {
   }
   s.path = argv[1];
   options.attention = STILL_ATTENTION_STILL;
+  options.context = 8192;
   if (argc > 2) options.block = atoi(argv[2]);
   if (still_model_open(&model, s.path, NULL) || still_session_create(&s.session, model, &options)) {
     fprintf(stderr, "%s\n", still_last_error());
