@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { WISHES = 20, TOKENS = 4096 };
+enum { WISHES = 20, TOKENS = 512 };
 
 static double milliseconds(void) {
   struct timespec now;
