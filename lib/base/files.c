@@ -36,7 +36,8 @@ static still_status fill(still_file *file, int handle, const char *path, bool us
   if (fstat(handle, &info)) return fail_system(path, "cannot read");
   if (!S_ISREG(info.st_mode)) return still_fail(STILL_ERROR_FILE, "%s: not a regular file", path);
   if ((uintmax_t)info.st_size > PTRDIFF_MAX)
-    return still_fail(STILL_ERROR_FILE, "%s: too large for this machine", path);
+    return still_fail(STILL_ERROR_FILE, "%s: %ju bytes, more than a %zu-bit program can address",
+                      path, (uintmax_t)info.st_size, 8 * sizeof(size_t));
   file->bytes = (size_t)info.st_size;
   if (!file->bytes) return STILL_OK;
   if (use_mmap) {

@@ -302,6 +302,10 @@ check_info() {
   holds "$(member kv_heads)" = 2
   expect 2 "$still_info" --nonsense; err_has "unknown flag"
   expect 1 "$still_info" -m "$work"; err_has "$work"
+  truncate -s 3G "$work/large.gguf" && printf 'GGUF\003\0\0\0' | dd of="$work/large.gguf" conv=notrunc status=none
+  expect 1 "$still_info" -m "$work/large.gguf" # 32-bit programs, by their ELF class, cannot hold it
+  [ "$(od -An -tx1 -j4 -N1 "$still_info")" != " 01" ] || err_has "3221225472 bytes, more than a 32-bit program"
+  rm "$work/large.gguf"
   head -c 1000000 "$needle/model.safetensors" >"$work/model.safetensors"
   for file in config.json tokenizer.json tokenizer_config.json; do cp "$needle/$file" "$work"; done
   expect 1 "$still_info" -m "$work"; out_is ""; err_has "model.safetensors"
