@@ -35,6 +35,8 @@ made_model made_shape(void);
 /* Fills the shape with random weights (seeded). */
 void made_fill(made_model *model, uint64_t seed);
 void made_free(made_model *model);
+/* A small real model of the shared folder, stories260K; skips the test without it. */
+made_model made_stories(void);
 
 /* Writes it with matrices of this type (vectors stay F32); returns the path, which lives until exit. */
 const char *made_gguf(const made_model *model, const char *name, still_tensor_type type);
