@@ -14,8 +14,9 @@ bool still_x86_allows(const still_x86_facts *facts, const char *level) {
   const bool avx2 = (facts->leaf1_ecx & first) == first && (facts->leaf7_ebx & bit_AVX2) &&
                     (facts->xcr0 & 0x6) == 0x6;
   if (!strcmp(level, "avx2")) return avx2;
-  if (!strcmp(level, "avx512"))
-    return avx2 && (facts->leaf7_ebx & wide) == wide && (facts->xcr0 & 0xe6) == 0xe6;
+  const bool avx512 = avx2 && (facts->leaf7_ebx & wide) == wide && (facts->xcr0 & 0xe6) == 0xe6;
+  if (!strcmp(level, "avx512")) return avx512;
+  if (!strcmp(level, "avx512vnni")) return avx512 && (facts->leaf7_ecx & bit_AVX512VNNI);
   return false;
 }
 
@@ -30,7 +31,10 @@ bool still_cpu_has(const char *level) {
   still_x86_facts facts = {0};
   uint32_t a, b, c, d;
   if (__get_cpuid(1, &a, &b, &c, &d)) facts.leaf1_ecx = c;
-  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) facts.leaf7_ebx = b;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+    facts.leaf7_ebx = b;
+    facts.leaf7_ecx = c;
+  }
   if (facts.leaf1_ecx & bit_OSXSAVE) facts.xcr0 = read_xcr0();
   return still_x86_allows(&facts, level);
 }

@@ -9,6 +9,13 @@
 #error "the kernels need infinities and NaN: build without -ffast-math and -Ofast"
 #endif
 
+/* In front of a loop of constant length. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 /* Q8_0: an f16 scale, then 32 int8. */
 enum { SCALED_BLOCK = 32, SCALED_BLOCK_BYTES = 2 + SCALED_BLOCK };
 

@@ -19,7 +19,31 @@
  * 32 i + 31 as [channel][key], so a tile of D channels is D * 32 floats. */
 enum { STILL_KEY_TILE = 32 };
 
-typedef void still_matvec(float *out, const void *w, const float *x, size_t rows, size_t dim);
+/* Rows of activations as integers with a scale for each 32: 16 bits, an error of at most 32's largest
+ * / 65534 each; where the level multiplies bytes (avx512vnni), 8 bits and an error of / 254. Rows
+ * are contiguous, their length a multiple of 32; a row of n has room for n values, n / 32 scales and
+ * sums, n / 16 totals. What lies in values and totals is the level's own matter. */
+typedef struct still_integers {
+  int16_t *values;
+  float *scales, *sums; /* of 32 each; a sum is of the values times their scale */
+  int32_t *totals;
+} still_integers;
+
+/* Up to STILL_PANEL_ROWS rows of quantised weights, up to STILL_PANEL_DEPTH columns of them,
+ * unpacked for products with many rows of activations: columns by fours, weight = scale * code +
+ * minimum, or scale * (code - 128) where the type has no minima. Rows that are not there are 0. */
+enum { STILL_PANEL_ROWS = 32, STILL_PANEL_DEPTH = 256 };
+typedef struct still_panel {
+  uint8_t codes[STILL_PANEL_DEPTH / 4][STILL_PANEL_ROWS][4];
+  float scales[STILL_PANEL_DEPTH / 16][STILL_PANEL_ROWS]; /* of each 32 columns, or of 16 */
+  float minima[STILL_PANEL_DEPTH / 32][STILL_PANEL_ROWS]; /* of each 32 */
+  int scale_items, has_minima;                            /* 32 or 16; 0 or 1 */
+} still_panel;
+
+typedef void still_matvec(float *out, const void *w, const still_integers *x, size_t rows,
+                          size_t dim);
+typedef void still_pack(still_panel *panel, const void *w, size_t row_bytes, size_t rows,
+                        size_t depth);
 typedef void still_unpack(float *out, const void *x, size_t n);
 
 typedef struct still_kernels {
@@ -117,14 +141,26 @@ typedef struct still_kernels {
   float (*dot)(const float *a, const float *b, size_t n);
 
   /* Weight rows dotted with one activation row, for decode: out[r] = W_r . x, r = 0 .. rows-1, dim
-   * columns. Rows are contiguous in the type's own form (dim a multiple of its block: 32, for the K
-   * types 256). Quantised types may round activations to 16-bit integers with one scale for each
-   * 32: an error of at most 32's largest / 65534 each. The bits of out[r] do not depend on the
-   * other rows. From Q4_0 on, NULL where the level has none: convert the rows and use dot. */
+   * columns. Rows are contiguous in the type's own form. The bits of out[r] do not depend on the
+   * other rows. */
   void (*matvec_f32)(float *out, const float *w, const float *x, size_t rows, size_t dim);
   void (*matvec_f16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
   void (*matvec_bf16)(float *out, const uint16_t *w, const float *x, size_t rows, size_t dim);
+
+  /* ---- quantised weights; each may be NULL: convert the rows to floats instead ---- */
+
+  /* to_integers: one row. A 32 with a NaN or an infinity gets a scale of NaN. */
+  void (*to_integers)(const still_integers *out, const float *x, size_t dim);
+  /* matvec_<type>: as above, of one row of integers; dim is a multiple of the type's block: 32, for
+   * the K types 256. */
   still_matvec *matvec_q8_0, *matvec_q4_0, *matvec_q4_1, *matvec_q4_k, *matvec_q5_k, *matvec_q6_k;
+  /* pack_<type>: rows (row_bytes apart) into a panel; depth is a multiple of the type's block. */
+  still_pack *pack_q8_0, *pack_q4_0, *pack_q4_1, *pack_q4_k, *pack_q5_k, *pack_q6_k;
+  /* matmul_panel: C (m x n) = X panel^T, or += when accumulate is not 0, n <= STILL_PANEL_ROWS. X:
+   * columns first .. first + depth - 1 (multiples of 32) of rows of x_row. The bits of a row of C
+   * depend on that row of X and the panel alone. */
+  void (*matmul_panel)(float *c, size_t c_row, const still_integers *x, size_t x_row, size_t first,
+                       const still_panel *panel, size_t m, size_t n, size_t depth, int accumulate);
 
   /* ---- conversions ---- */
   void (*f16_to_f32)(float *out, const uint16_t *x, size_t n);
@@ -148,6 +184,7 @@ const char *const *still_kernels_levels(void);
 void still_kernels_portable(still_kernels *table);
 void still_kernels_avx2(still_kernels *table);
 void still_kernels_avx512(still_kernels *table);
+void still_kernels_avx512vnni(still_kernels *table);
 void still_kernels_neon(still_kernels *table);
 
 #endif

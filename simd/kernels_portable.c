@@ -326,20 +326,6 @@ static void matvec_bf16(float *out, const uint16_t *w, const float *x, size_t ro
   }
 }
 
-static void matvec_q8_0(float *out, const void *w, const float *x, size_t rows, size_t dim) {
-  const unsigned char *row = w;
-  float wide[STRETCH];
-  for (size_t r = 0; r < rows; r++) {
-    out[r] = 0;
-    for (size_t d = 0; d < dim; d += STRETCH) {
-      const size_t n = smaller(dim - d, STRETCH);
-      q8_0_to_f32(wide, row, n);
-      out[r] += dot(wide, x + d, n);
-      row += n / SCALED_BLOCK * SCALED_BLOCK_BYTES;
-    }
-  }
-}
-
 void still_kernels_portable(still_kernels *table) {
   *table = (still_kernels){
       .matmul = matmul,
@@ -362,7 +348,6 @@ void still_kernels_portable(still_kernels *table) {
       .matvec_f32 = matvec_f32,
       .matvec_f16 = matvec_f16,
       .matvec_bf16 = matvec_bf16,
-      .matvec_q8_0 = matvec_q8_0,
       .f16_to_f32 = f16_to_f32,
       .f32_to_f16 = f32_to_f16,
       .bf16_to_f32 = bf16_to_f32,

@@ -26,6 +26,9 @@ static const level levels[] = {
 #ifdef STILL_HAVE_AVX512
     {"avx512", still_kernels_avx512},
 #endif
+#ifdef STILL_HAVE_AVX512VNNI
+    {"avx512vnni", still_kernels_avx512vnni},
+#endif
 #ifdef STILL_HAVE_NEON
     {"neon", still_kernels_neon},
 #endif

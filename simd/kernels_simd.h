@@ -50,6 +50,7 @@ static void fill_kernels(still_kernels *table) {
   table->f32_to_f16 = f32_to_f16;
   table->bf16_to_f32 = bf16_to_f32;
   table->f32_to_bf16 = f32_to_bf16;
+  table->to_integers = to_integers;
   table->matvec_q8_0 = matvec_q8_0;
   table->matvec_q4_0 = matvec_q4_0;
   table->matvec_q4_1 = matvec_q4_1;

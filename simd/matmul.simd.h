@@ -26,12 +26,6 @@ typedef struct panel { /* and the block of k at work */
   int accumulate;
 } panel;
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 /* rows and vectors are constants where this is used. */
 static inline __attribute__((always_inline)) void matmul_tile(const panel *t, float *c,
                                                               size_t c_row, int accumulate,

@@ -134,7 +134,8 @@ size_t still_backend_vulkan_devices(still_device_info *devices, size_t capacity)
 still_status still_vulkan_share(const still_shared_device *given, char name[32]);
 still_status still_vulkan_unshare(const char *name);
 
-/* Bytes of the CPU backend's own work space, once it has run blocks of n tokens with heads of dim channels. */
-size_t still_backend_cpu_work_bytes(int threads, size_t n, size_t dim);
+/* Bytes of the CPU backend's own work space, once it has run blocks of n tokens with heads of dim channels and quantised
+ * matrices of up to `widest` columns (0: none). */
+size_t still_backend_cpu_work_bytes(int threads, size_t n, size_t dim, size_t widest);
 
 #endif

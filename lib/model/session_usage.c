@@ -40,6 +40,19 @@ static void add_layer(still_session_usage *usage, uint64_t *largest, const layer
   usage->forgotten_tokens = larger(usage->forgotten_tokens, cost->forgotten_tokens);
 }
 
+/* Columns of the widest quantised matrix; 0 without any. */
+static size_t widest_quantised(const still_model *model) {
+  const still_model_weights *weights = model->weights;
+  size_t widest = 0;
+  for (int i = 0; i < weights->config.layers; i++)
+    for (int l = 0; l < STILL_BASE_LINEARS; l++) {
+      const still_tensor *tensor = &weights->layers[i].linear[l];
+      if (still_type_traits_get(tensor->type)->block_items > 1 && tensor->shape[1] > widest)
+        widest = (size_t)tensor->shape[1];
+    }
+  return widest;
+}
+
 static still_session_usage begin_usage(const still_model *model,
                                        const still_session_options *options,
                                        const still_session_layer *layers, int64_t tokens) {
@@ -50,10 +63,10 @@ static still_session_usage begin_usage(const still_model *model,
       .weight_bytes = model->weights->bytes,
       .tokens = tokens,
       .context = options->context,
-      .work_bytes =
-          still_forward_bytes(model, layers, block) + logits +
-          still_backend_cpu_work_bytes(options->threads, block, (size_t)config->head_dim) +
-          still_token_capacity(options, tokens) * sizeof(still_token)};
+      .work_bytes = still_forward_bytes(model, layers, block) + logits +
+                    still_backend_cpu_work_bytes(options->threads, block, (size_t)config->head_dim,
+                                                 widest_quantised(model)) +
+                    still_token_capacity(options, tokens) * sizeof(still_token)};
 }
 
 void still_session_get_usage(const still_session *session, still_session_usage *usage) {

@@ -5,10 +5,11 @@
 set -eu
 root=$1
 shift
-for file in kernels_portable kernels_avx2 kernels_avx512; do
+for file in kernels_portable kernels_avx2 kernels_avx512 kernels_avx512vnni; do
   case $file in
     *avx2) isa='-mavx2 -mfma -mf16c' ;;
     *avx512) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c' ;;
+    *avx512vnni) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mf16c' ;;
     *) isa= ;;
   esac
   compile="$* $isa -std=gnu11 -fsyntax-only -I$root $root/simd/$file.c"

@@ -20,7 +20,7 @@ typedef struct weight_type {
   size_t halves[2]; /* where the block's half floats lie */
   int half_count;
   parts (*value)(const uint8_t *block, size_t i);
-  size_t matvec, unpack; /* of the kernels, by offset in the table */
+  size_t matvec, pack, unpack; /* of the kernels, by offset in the table */
 } weight_type;
 
 static float half_at(const uint8_t *at) {
@@ -77,6 +77,7 @@ static parts q6_k_value(const uint8_t *block, size_t i) {
                                    count,                                                          \
                                    name##_value,                                                   \
                                    offsetof(still_kernels, matvec_##name),                         \
+                                   offsetof(still_kernels, pack_##name),                           \
                                    offsetof(still_kernels, name##_to_f32)};
 TYPE(q8_0, 32, 34, 1, 0)
 TYPE(q4_0, 32, 18, 1, 0)
@@ -88,6 +89,12 @@ TYPE(q6_k, 256, 210, 1, 208)
 static still_matvec *matvec_of(const still_kernels *kernels, const weight_type *type) {
   still_matvec *function;
   memcpy(&function, (const char *)kernels + type->matvec, sizeof function);
+  return function;
+}
+
+static still_pack *pack_of(const still_kernels *kernels, const weight_type *type) {
+  still_pack *function;
+  memcpy(&function, (const char *)kernels + type->pack, sizeof function);
   return function;
 }
 
@@ -129,8 +136,13 @@ static void run_unpack(check *c, const weight_type *type) {
   }
 }
 
-/* One row against float64. Activations as 16-bit integers with a scale for each 32 err by at most
- * half of largest / 32767 each, and each is multiplied by a weight's parts; all else is float
+/* The largest integer that activations become. */
+static double most_of(const check *c) {
+  return strcmp(c->kernels->name, "avx512vnni") ? 32767 : 127;
+}
+
+/* One row against float64. Activations as integers with a scale for each 32 err by at most half of
+ * largest / most_of each, and each is multiplied by a weight's parts; all else is float
  * rounding, of some items / 8 sums of products. */
 static void check_row(check *c, const weight_type *type, size_t r, double got, const uint8_t *row,
                       const float *x, size_t dim) {
@@ -145,10 +157,30 @@ static void check_row(check *c, const weight_type *type, size_t r, double got, c
       size += weight * fabs(x[j]);
       largest = larger(largest, fabs(x[j]));
     }
-    bound += weights * largest / 32767 * 0.51 + size * HALF_ULP * (double)(dim / 8 + 16) +
+    bound += weights * largest / most_of(c) * 0.51 + size * HALF_ULP * (double)(dim / 8 + 16) +
              weights * 0x1p-100;
   }
   check_close(c, "row", r, 0, got, sum, bound);
+}
+
+static still_integers row_of(const still_integers *x, size_t row, size_t dim) {
+  const size_t scales = dim / 32;
+  return (still_integers){x->values + row * dim, x->scales + row * scales, x->sums + row * scales,
+                          x->totals + row * 2 * scales};
+}
+
+/* Activations (rows x dim) as integers. */
+static still_integers integers_of(check *c, const float *x, size_t rows, size_t dim) {
+  const size_t scales = dim / 32;
+  const still_integers out = {check_output(c, rows, dim, dim, sizeof(int16_t)),
+                              check_output(c, rows, scales, scales, sizeof(float)),
+                              check_output(c, rows, scales, scales, sizeof(float)),
+                              check_output(c, rows, 2 * scales, 2 * scales, sizeof(int32_t))};
+  for (size_t r = 0; r < rows; r++) {
+    const still_integers row = row_of(&out, r, dim);
+    c->kernels->to_integers(&row, x + r * dim, dim);
+  }
+  return out;
 }
 
 static void one_matvec(check *c, const weight_type *type, size_t rows, size_t dim) {
@@ -159,12 +191,13 @@ static void one_matvec(check *c, const weight_type *type, size_t rows, size_t di
   float *out = check_output(c, 1, rows, rows, sizeof *out);
   float *part = check_output(c, 1, rows, rows, sizeof *part);
   check_seal(c);
+  const still_integers whole = integers_of(c, x, 1, dim);
   still_matvec *matvec = matvec_of(c->kernels, type);
-  matvec(out, w, x, rows, dim);
+  matvec(out, w, &whole, rows, dim);
   for (size_t r = 0; r < rows; r++) check_row(c, type, r, out[r], w + r * row_bytes, x, dim);
   const size_t first = check_below(c, rows); /* the same bits however rows are grouped */
-  matvec(part, w, x, first + 1, dim);
-  matvec(part + first, w + first * row_bytes, x, rows - first, dim);
+  matvec(part, w, &whole, first + 1, dim);
+  matvec(part + first, w + first * row_bytes, &whole, rows - first, dim);
   check_padding(c);
   check_same_bits(c, "rows in two parts", part, out, rows * sizeof *out);
 }
@@ -176,7 +209,8 @@ static void one_not_finite(check *c, const weight_type *type, float value) {
   float *x = check_floats(c, type->items, 1, 2), *out = check_output(c, 1, 1, 1, sizeof *out);
   x[20] = value;
   check_seal(c);
-  matvec_of(c->kernels, type)(out, w, x, 1, type->items);
+  const still_integers whole = integers_of(c, x, 1, type->items);
+  matvec_of(c->kernels, type)(out, w, &whole, 1, type->items);
   if (isfinite(*out)) check_fail(c, "the result is %g", *out);
 }
 
@@ -184,9 +218,52 @@ static void run_matvec(check *c, const weight_type *type) {
   const size_t most = type->items == 32 ? 90 : 12;
   for (size_t rows = 1; rows < 14; rows++)
     one_matvec(c, type, rows, type->items * (1 + check_below(c, most)));
-  one_matvec(c, type, 3, type->items == 32 ? 8992 : 9216); /* several spans of activations */
   one_not_finite(c, type, NAN);
   one_not_finite(c, type, INFINITY);
+}
+
+/* Columns first .. first + depth - 1 of n rows of W with m rows of activations. */
+static void one_panel(check *c, const weight_type *type, size_t m, size_t n, size_t depth) {
+  check_case(c, "m %zu n %zu depth %zu", m, n, depth);
+  const size_t row_bytes = depth / type->items * type->bytes, c_row = n + check_below(c, 3);
+  const uint8_t *w = random_blocks(c, type, n * depth / type->items);
+  const float *x = check_rough(c, m * depth, 100);
+  still_panel *panel = check_output(c, 1, 1, 1, sizeof *panel);
+  float *out = check_output(c, m, n, c_row, sizeof *out);
+  float *row = check_output(c, 1, n, n, sizeof *row);
+  check_seal(c);
+  const still_integers whole = integers_of(c, x, m, depth);
+  pack_of(c->kernels, type)(panel, w, row_bytes, n, depth);
+  c->kernels->matmul_panel(out, c_row, &whole, depth, 0, panel, m, n, depth, 0);
+  check_padding(c);
+  for (size_t i = 0; i < m; i++)
+    for (size_t r = 0; r < n; r++)
+      check_row(c, type, r, out[i * c_row + r], w + r * row_bytes, x + i * depth, depth);
+  const size_t i = check_below(c, m); /* the same bits in any company, and twice that when added */
+  const still_integers one = row_of(&whole, i, depth);
+  c->kernels->matmul_panel(row, n, &one, depth, 0, panel, 1, n, depth, 0);
+  check_same_bits(c, "one row", row, out + i * c_row, n * sizeof *row);
+  c->kernels->matmul_panel(row, n, &one, depth, 0, panel, 1, n, depth, 1);
+  for (size_t r = 0; r < n; r++) check_close(c, "added", i, r, row[r], 2 * out[i * c_row + r], 0);
+}
+
+static void run_panel(check *c, const weight_type *type) {
+  for (size_t m = 1; m < 14; m++)
+    one_panel(c, type, m, m < 4 ? STILL_PANEL_ROWS : 1 + check_below(c, STILL_PANEL_ROWS),
+              type->items * (1 + check_below(c, STILL_PANEL_DEPTH / type->items)));
+}
+
+enum { BENCH_DEPTH = 256, BENCH_ROWS = 504 };
+
+/* A panel from the start of `in` with rows of integers that lie behind it: any bits will do. */
+static void call_panel(const still_kernels *k, float *out, const float *in, still_pack *pack,
+                       size_t row_bytes) {
+  static still_panel panel;
+  const still_integers x = {(int16_t *)(uintptr_t)(in + (1 << 16)), (float *)(uintptr_t)in,
+                            (float *)(uintptr_t)in, (int32_t *)(uintptr_t)in};
+  pack(&panel, in, row_bytes, STILL_PANEL_ROWS, BENCH_DEPTH);
+  k->matmul_panel(out, STILL_PANEL_ROWS, &x, BENCH_DEPTH, 0, &panel, BENCH_ROWS, STILL_PANEL_ROWS,
+                  BENCH_DEPTH, 0);
 }
 
 #define TEST(name)                                                                                 \
@@ -197,13 +274,24 @@ static void run_matvec(check *c, const weight_type *type) {
     run_unpack(c, &name);                                                                          \
   }                                                                                                \
   static void call_matvec_##name(const still_kernels *k, float *out, const float *in) {            \
-    k->matvec_##name(out, in + 2048, in, 1024, 2048);                                              \
+    const still_integers x = {(int16_t *)(uintptr_t)in, (float *)(uintptr_t)in,                    \
+                              (float *)(uintptr_t)in, (int32_t *)(uintptr_t)in};                   \
+    k->matvec_##name(out, in + 2048, &x, 1024, 2048);                                              \
+  }                                                                                                \
+  static void run_panel_##name(check *c) {                                                         \
+    run_panel(c, &name);                                                                           \
+  }                                                                                                \
+  static void call_panel_##name(const still_kernels *k, float *out, const float *in) {             \
+    call_panel(k, out, in, k->pack_##name, BENCH_DEPTH / name.items * name.bytes);                 \
   }                                                                                                \
   static void call_##name##_to_f32(const still_kernels *k, float *out, const float *in) {          \
     k->name##_to_f32(out, in, 4096);                                                               \
   }                                                                                                \
   static bool has_##name(const still_kernels *k) {                                                 \
     return k->matvec_##name && k->name##_to_f32;                                                   \
+  }                                                                                                \
+  static bool has_panel_##name(const still_kernels *k) {                                           \
+    return k->pack_##name && k->matmul_panel;                                                      \
   }
 TEST(q8_0)
 TEST(q4_0)
@@ -215,6 +303,12 @@ TEST(q6_k)
 #define ROW(name, items, bytes)                                                                    \
   {"matvec_" #name, run_matvec_##name, call_matvec_##name, 1024. * 2048 / (items) * (bytes), "B",  \
    has_##name},                                                                                    \
+      {"panel_" #name,                                                                             \
+       run_panel_##name,                                                                           \
+       call_panel_##name,                                                                          \
+       2. * BENCH_ROWS * STILL_PANEL_ROWS * BENCH_DEPTH,                                           \
+       "flop",                                                                                     \
+       has_panel_##name},                                                                          \
   {                                                                                                \
 #name "_to_f32", run_##name##_to_f32, call_##name##_to_f32, 4096, "value", has_##name          \
   }

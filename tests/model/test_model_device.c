@@ -51,18 +51,25 @@ static void run(const still_model *model, const still_session_options *options, 
   still_session_destroy(session);
 }
 
-static void check_kinds(const char *path, size_t vocabulary, const char *what) {
+/* The device computes with floats; the CPU rounds the activations of quantised weights to 8 bits at
+ * some levels (to 0.4 % of the largest of 32), in each of the products on the way. */
+static double bound_of(still_tensor_type type) {
+  return still_type_traits_get(type)->block_items > 1 ? 2e-2 : 1e-3;
+}
+
+static void check_kinds(const char *path, size_t vocabulary, still_tensor_type type) {
   static const still_attention_kind kinds[] = {STILL_ATTENTION_FULL, STILL_ATTENTION_SWA,
                                                STILL_ATTENTION_STILL, STILL_ATTENTION_LIGER_GLA};
   still_model *on_gpu = open_on(path, gpu()), *on_cpu = open_on(path, "cpu");
   float *want = malloc(vocabulary * sizeof *want), *got = malloc(vocabulary * sizeof *got);
   for (size_t k = 0; k < CHECK_COUNT(kinds); k++) {
     char name[64];
-    snprintf(name, sizeof name, "%s, %s", what, still_attention_kind_name(kinds[k]));
+    snprintf(name, sizeof name, "%s, %s", still_type_traits_get(type)->name,
+             still_attention_kind_name(kinds[k]));
     const still_session_options options = kind_options(kinds[k]);
     run(on_cpu, &options, want, vocabulary);
     run(on_gpu, &options, got, vocabulary);
-    check_rows_close(name, got, want, 1, vocabulary, 1e-3);
+    check_rows_close(name, got, want, 1, vocabulary, bound_of(type));
   }
   free(want);
   free(got);
@@ -80,7 +87,7 @@ static void every_kind_and_type(void **state) {
   made_fill(&model, 5);
   for (size_t i = 0; i < CHECK_COUNT(types); i++) {
     const char *type = still_type_traits_get(types[i])->name;
-    check_kinds(made_gguf(&model, type, types[i]), (size_t)model.vocabulary, type);
+    check_kinds(made_gguf(&model, type, types[i]), (size_t)model.vocabulary, types[i]);
   }
   made_free(&model);
 }

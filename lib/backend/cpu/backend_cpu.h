@@ -5,6 +5,7 @@
 #define STILL_BACKEND_CPU_BACKEND_CPU_H
 
 #include "backend/backend.h"
+#include "simd/kernels.h"
 
 struct still_buffer {
   float *data;
@@ -38,7 +39,9 @@ typedef struct still_angles {
 typedef struct still_backend_cpu {
   still_backend base;
   still_angles angles;
-  float *work; /* threads x still_cpu_matmul_work() floats */
+  float *work;             /* threads x still_cpu_matmul_work() floats */
+  still_integers integers; /* activations of the product at work */
+  size_t integer_capacity; /* values */
 } still_backend_cpu;
 
 static inline still_backend_cpu *still_cpu(still_backend *backend) {

@@ -4,15 +4,18 @@
  * Few rows of activations (decode): W is read once, by the matrix-vector kernels. Many (prefill): pieces of W are
  * converted to floats, transposed into tiles and multiplied by the matmul kernel, which is as fast as OpenBLAS here (0.9
  * to 1.05 times, one core with AVX2, shapes from 256 x 256 to 2048 x 8192, 512 rows) and, unlike it, sums in the same order
- * for any number of threads and any split of the rows.
+ * for any number of threads and any split of the rows. Quantised weights are multiplied as integers where the CPU level has
+ * kernels for that: the activations then become integers once for the whole product.
  */
 #include "backend/cpu/backend_cpu.h"
 #include "base/memory.h"
 #include "base/threads.h"
+#include "simd/kernel_facts.h"
 #include "simd/kernels.h"
 
 enum {
   FEW = 8,          /* rows of activations up to which the matrix-vector kernels win */
+  FEW_INTEGERS = 3, /* the same against panels of integers */
   VECTOR_ROWS = 32, /* rows of W in a piece of those */
   TILE = STILL_KEY_TILE,
   PANEL_ROWS = 2 * TILE, /* of W in a piece of a product ... */
@@ -20,16 +23,27 @@ enum {
   IN_ROWS = 64,          /* as many of activations, share the second-level cache */
   CONVERTED = TILE * PANEL_DEPTH,
   WORK = PANEL_ROWS * PANEL_DEPTH + CONVERTED,
-  WORTH_A_TEAM = 1 << 17 /* multiply-adds: some 4 microseconds of one thread */
+  WORTH_A_TEAM = 1 << 17,  /* multiply-adds: some 4 microseconds of one thread */
+  WORTH_INTEGERS = 1 << 14 /* activations: the same */
 };
 
 size_t still_cpu_matmul_work(void) {
   return WORK;
 }
 
+_Static_assert(sizeof(still_panel) <= WORK * sizeof(float), "a panel of integers fits");
+
+/* The kernels for one type of quantised blocks; NULL where the CPU level has none. */
+typedef struct integer_kernels {
+  still_matvec *matvec;
+  still_pack *pack;
+} integer_kernels;
+
 typedef struct matrix_product {
   float *out;
   const float *in;
+  integer_kernels integers;
+  still_integers x; /* `in` as integers, where there are such kernels */
   const still_weight *weight;
   size_t n;
   bool accumulate;
@@ -41,37 +55,68 @@ static int team_size(const still_backend_cpu *cpu, const matrix_product *product
   return weight->rows * weight->columns * product->n > WORTH_A_TEAM ? cpu->base.threads : 1;
 }
 
-/* ---- few rows ----------------------------------------------------------------------------------- */
+/* ---- activations as integers -------------------------------------------------------------------- */
 
-/* The kernel for blocks of quantised values; NULL where the CPU level has none. */
-static still_matvec *quantised_kernel(const still_kernels *kernels, still_tensor_type type) {
+static integer_kernels kernels_for(still_tensor_type type) {
+  const still_kernels *k = still_kernels_get();
   switch (type) {
-  case STILL_TENSOR_Q8_0: return kernels->matvec_q8_0;
-  case STILL_TENSOR_Q4_0: return kernels->matvec_q4_0;
-  case STILL_TENSOR_Q4_1: return kernels->matvec_q4_1;
-  case STILL_TENSOR_Q4_K: return kernels->matvec_q4_k;
-  case STILL_TENSOR_Q5_K: return kernels->matvec_q5_k;
-  case STILL_TENSOR_Q6_K: return kernels->matvec_q6_k;
-  default: return NULL;
+  case STILL_TENSOR_Q8_0: return (integer_kernels){k->matvec_q8_0, k->pack_q8_0};
+  case STILL_TENSOR_Q4_0: return (integer_kernels){k->matvec_q4_0, k->pack_q4_0};
+  case STILL_TENSOR_Q4_1: return (integer_kernels){k->matvec_q4_1, k->pack_q4_1};
+  case STILL_TENSOR_Q4_K: return (integer_kernels){k->matvec_q4_k, k->pack_q4_k};
+  case STILL_TENSOR_Q5_K: return (integer_kernels){k->matvec_q5_k, k->pack_q5_k};
+  case STILL_TENSOR_Q6_K: return (integer_kernels){k->matvec_q6_k, k->pack_q6_k};
+  default: return (integer_kernels){NULL, NULL};
   }
 }
 
-/* dots (count) = rows first .. of W times x. Types without a kernel are converted row by row. */
-static void dot_rows(const still_weight *weight, size_t first, size_t count, const float *x,
+static still_integers integers_row(const matrix_product *product, size_t row) {
+  const size_t columns = product->weight->columns, parts = columns / SCALED_BLOCK;
+  const still_integers *x = &product->x;
+  return (still_integers){x->values + row * columns, x->scales + row * parts, x->sums + row * parts,
+                          x->totals + 2 * row * parts};
+}
+
+static still_status make_integers(still_backend_cpu *cpu, matrix_product *product) {
+  const size_t columns = product->weight->columns, count = product->n * columns;
+  if (count > cpu->integer_capacity) {
+    cpu->integer_capacity = 0;
+    STILL_TRY(STILL_REALLOC(&cpu->integers.values, count, "activations as integers"));
+    STILL_TRY(STILL_REALLOC(&cpu->integers.scales, count / SCALED_BLOCK, "their scales"));
+    STILL_TRY(STILL_REALLOC(&cpu->integers.sums, count / SCALED_BLOCK, "their sums"));
+    STILL_TRY(STILL_REALLOC(&cpu->integers.totals, count / SCALED_BLOCK * 2, "their totals"));
+    cpu->integer_capacity = count;
+  }
+  product->x = cpu->integers;
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static) num_threads(cpu->base.threads) if (count > WORTH_INTEGERS))
+  for (size_t i = 0; i < product->n; i++) {
+    const still_integers row = integers_row(product, i);
+    kernels->to_integers(&row, product->in + i * columns, columns);
+  }
+  return STILL_OK;
+}
+
+/* ---- few rows ----------------------------------------------------------------------------------- */
+
+/* dots (count) = rows first .. of W times row i of the activations. Types without a kernel are converted row by row. */
+static void dot_rows(const matrix_product *product, size_t first, size_t count, size_t i,
                      float *dots, float *work) {
   const still_kernels *kernels = still_kernels_get();
-  const char *rows = (const char *)weight->tensor.data + first * weight->row_bytes;
+  const still_weight *weight = product->weight;
   const size_t columns = weight->columns;
+  const char *rows = (const char *)weight->tensor.data + first * weight->row_bytes;
+  const float *x = product->in + i * columns;
+  if (product->integers.matvec) {
+    const still_integers row = integers_row(product, i);
+    product->integers.matvec(dots, rows, &row, count, columns);
+    return;
+  }
   switch (weight->tensor.type) {
   case STILL_TENSOR_F32: kernels->matvec_f32(dots, (const void *)rows, x, count, columns); return;
   case STILL_TENSOR_F16: kernels->matvec_f16(dots, (const void *)rows, x, count, columns); return;
   case STILL_TENSOR_BF16: kernels->matvec_bf16(dots, (const void *)rows, x, count, columns); return;
   default: break;
-  }
-  still_matvec *kernel = quantised_kernel(kernels, weight->tensor.type);
-  if (kernel) {
-    kernel(dots, rows, x, count, columns);
-    return;
   }
   const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
   for (size_t r = 0; r < count; r++) {
@@ -91,7 +136,7 @@ static void vector_piece(const matrix_product *product, size_t first, float *wor
   const size_t count = still_smaller(VECTOR_ROWS, weight->rows - first);
   for (size_t i = 0; i < product->n; i++) {
     float dots[VECTOR_ROWS];
-    dot_rows(weight, first, count, product->in + i * weight->columns, dots, work);
+    dot_rows(product, first, count, i, dots, work);
     float *out = product->out + i * weight->rows + first;
     for (size_t r = 0; r < count; r++) out[r] = product->accumulate ? out[r] + dots[r] : dots[r];
   }
@@ -149,21 +194,54 @@ static void panel_piece(const still_backend_cpu *cpu, const matrix_product *prod
   }
 }
 
+/* The same of integers, STILL_PANEL_ROWS rows. */
+static void integer_panel_piece(const still_backend_cpu *cpu, const matrix_product *product,
+                                size_t first, float *work) {
+  const still_weight *weight = product->weight;
+  const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
+  const size_t columns = weight->columns;
+  const size_t count = still_smaller(STILL_PANEL_ROWS, weight->rows - first);
+  const char *rows = (const char *)weight->tensor.data + first * weight->row_bytes;
+  still_panel *panel = (void *)work;
+  for (size_t p = 0; p < columns && !still_backend_stops(&cpu->base); p += STILL_PANEL_DEPTH) {
+    const size_t depth = still_smaller(STILL_PANEL_DEPTH, columns - p);
+    product->integers.pack(panel, rows + p / traits->block_items * traits->block_bytes,
+                           weight->row_bytes, count, depth);
+    still_kernels_get()->matmul_panel(product->out + first, weight->rows, &product->x, columns, p,
+                                      panel, product->n, count, depth, product->accumulate || p);
+  }
+}
+
 static void multiply_many(const still_backend_cpu *cpu, const matrix_product *product) {
   const int team = team_size(cpu, product);
+  const size_t rows = product->integers.pack ? STILL_PANEL_ROWS : PANEL_ROWS;
   STILL_OMP(parallel for schedule(static) num_threads(team))
-  for (size_t first = 0; first < product->weight->rows; first += PANEL_ROWS)
-    panel_piece(cpu, product, first, cpu->work + (size_t)omp_get_thread_num() * WORK);
+  for (size_t first = 0; first < product->weight->rows; first += rows) {
+    float *work = cpu->work + (size_t)omp_get_thread_num() * WORK;
+    if (product->integers.pack)
+      integer_panel_piece(cpu, product, first, work);
+    else
+      panel_piece(cpu, product, first, work);
+  }
   (void)team;
 }
 
 still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
                               const still_buffer *in, size_t n, int accumulate) {
-  const matrix_product product = {out->data, in->data, weight, n, accumulate != 0};
-  if (n <= FEW)
-    multiply_few(still_cpu(backend), &product);
+  still_backend_cpu *cpu = still_cpu(backend);
+  matrix_product product = {.out = out->data,
+                            .in = in->data,
+                            .integers = kernels_for(weight->tensor.type),
+                            .weight = weight,
+                            .n = n,
+                            .accumulate = accumulate != 0};
+  const bool few = n <= (product.integers.pack ? FEW_INTEGERS : FEW);
+  if (few ? product.integers.matvec != NULL : product.integers.pack != NULL)
+    STILL_TRY(make_integers(cpu, &product));
+  if (few)
+    multiply_few(cpu, &product);
   else
-    multiply_many(still_cpu(backend), &product);
+    multiply_many(cpu, &product);
   if (still_backend_stops(backend))
     return still_fail(STILL_ERROR_CANCELLED, "a matrix product was stopped");
   return STILL_OK;
