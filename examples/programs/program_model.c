@@ -52,7 +52,7 @@ const program_flag program_model_flags[] = {
     FLAG_HEADING("model"),
     FLAG_TEXT("-m, --model", "PATH", "GGUF file or Hugging Face folder; default: needle, embedded",
               &program_choice.model),
-    FLAG_TEXT("--adapter", "PATH", "STILL adapter file or PEFT LoRA folder beside the model",
+    FLAG_TEXT("--adapter", "PATH", "STILL adapter file, PEFT folder or GGUF with LoRA pairs",
               &program_choice.adapter),
     FLAG_TEXT("-dev, --device", "NAME", "cpu, vulkan:0 ... (still-run --list-devices)",
               &program_choice.device),

@@ -128,9 +128,9 @@ typedef struct still_model_options {
   int device_layers; /* how many layers run on that device, the last ones; the others run on the CPU.
                          -1 (default): as many as fit; 0: none, the device is not opened; more than
                          the model has: all. MEMORY if the number given does not fit. Ignored on the CPU */
-  const char
-      *adapter; /* a STILL adapter file or PEFT LoRA folder beside the base model; NULL = none */
-  int threads;  /* 0 = still_default_threads() */
+  const char *
+      adapter; /* a STILL adapter file, PEFT LoRA folder or GGUF LoRA adapter beside the base model; NULL = none */
+  int threads; /* 0 = still_default_threads() */
   int use_mmap; /* 1 (default): map weights; 0: read them into memory, so that a file that shrinks later
                                cannot hurt */
   still_progress_callback *progress; /* bytes; NULL = none */

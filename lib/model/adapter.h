@@ -17,7 +17,7 @@
  *
  * A PEFT LoRA folder (adapter_config.json, adapter_model.safetensors) is read into the same struct, without
  * attention: r, lora_alpha, use_rslora, rank_pattern, alpha_pattern; whatever else would change the result is
- * refused by name. Checkpoints of the STILL authors' own code are read too: adapter_authors.c. */
+ * refused by name. LoRA adapters in GGUF files are read into it too: adapter_gguf.c. Checkpoints of the STILL authors' own code are read too: adapter_authors.c. */
 #ifndef STILL_MODEL_ADAPTER_H
 #define STILL_MODEL_ADAPTER_H
 
@@ -58,7 +58,7 @@ void still_adapter_destroy(still_adapter *adapter);
 /* A hash of everything that is learned. */
 uint64_t still_adapter_hash(const still_adapter *adapter, const still_model_config *config);
 
-/* Reads a file of ours or a PEFT folder for this model. FORMAT names a tensor of the wrong shape with both shapes;
+/* Reads a file of ours, a PEFT folder or a GGUF adapter for this model. FORMAT names a tensor of the wrong shape with both shapes;
  * UNSUPPORTED a version or PEFT option that this library does not know. Values must be finite. */
 still_status still_adapter_read(still_adapter **adapter, const char *path,
                                 const still_model_config *config);

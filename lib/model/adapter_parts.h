@@ -45,7 +45,14 @@ extern const still_adapter_word still_adapter_words[STILL_ADAPTER_WORDS];
 still_status still_adapter_take_tensors(still_adapter *adapter, const still_safetensors *file,
                                         const still_model_config *config, float scale);
 
-/* adapter_read.c: W_g of a layer. */
+/* adapter_read.c: "12.rest" with 12 < layers: the layer, and what follows the dot; else NULL. */
+still_adapter_layer *still_adapter_layer_of(still_adapter *adapter, const char *text,
+                                            const char **rest);
+/* One half of a pair; its rank must be that of the other half, if that is there. */
+still_status still_adapter_take_half(still_lora *lora, const still_tensor *tensor, bool is_a,
+                                     uint64_t out, uint64_t in);
+still_status still_adapter_no_place(const still_tensor *tensor);
+/* W_g of a layer. */
 still_status still_adapter_take_gate(still_adapter_layer *layer, const still_tensor *tensor,
                                      const still_model_config *config);
 
@@ -53,6 +60,10 @@ still_status still_adapter_take_gate(still_adapter_layer *layer, const still_ten
 bool still_adapter_is_authors(const still_safetensors *file);
 still_status still_adapter_take_authors(still_adapter *adapter, const still_safetensors *file,
                                         const still_model_config *config);
+
+/* adapter_gguf.c: a LoRA adapter as llama.cpp writes it. */
+still_status still_adapter_read_gguf(still_adapter *adapter, const char *path,
+                                     const still_model_config *config);
 
 /* adapter_peft.c */
 still_status still_adapter_read_peft(still_adapter *adapter, const char *folder,

@@ -33,13 +33,13 @@ static still_status wrong_shape(const still_tensor *tensor, uint32_t dimensions,
                     still_shape_text(wanted, sizeof wanted, dimensions, shape));
 }
 
-static still_status no_place(const still_tensor *tensor) {
+still_status still_adapter_no_place(const still_tensor *tensor) {
   return still_fail(STILL_ERROR_UNSUPPORTED, "tensor '%s' has no place in this model",
                     tensor->name);
 }
 
-/* "12.rest" with 12 < layers: the layer, and what follows the dot. */
-static still_adapter_layer *layer_of(still_adapter *adapter, const char *text, const char **rest) {
+still_adapter_layer *still_adapter_layer_of(still_adapter *adapter, const char *text,
+                                            const char **rest) {
   char *end;
   if (*text < '0' || *text > '9') return NULL;
   const long index = strtol(text, &end, 10);
@@ -67,15 +67,15 @@ still_status still_adapter_take_gate(still_adapter_layer *layer, const still_ten
 static still_status take_part(still_adapter *adapter, const still_tensor *tensor,
                               const still_model_config *config) {
   const char *name;
-  still_adapter_layer *layer = layer_of(adapter, tensor->name + strlen("layers."), &name);
+  still_adapter_layer *layer =
+      still_adapter_layer_of(adapter, tensor->name + strlen("layers."), &name);
   for (int p = 0; layer && p < STILL_ADAPTER_PARTS; p++)
     if (!strcmp(name, still_adapter_parts[p].name)) return take_shaped(layer, p, tensor, config);
-  return no_place(tensor);
+  return still_adapter_no_place(tensor);
 }
 
-/* One half of a pair; the ranks are compared when both are there. */
-static still_status take_half(still_lora *lora, const still_tensor *tensor, bool is_a, uint64_t out,
-                              uint64_t in) {
+still_status still_adapter_take_half(still_lora *lora, const still_tensor *tensor, bool is_a,
+                                     uint64_t out, uint64_t in) {
   const uint64_t rank = tensor->dimensions == 2 ? tensor->shape[is_a ? 0 : 1] : 0;
   const uint64_t known = rank >= 1 && rank <= STILL_LORA_MOST_RANK ? rank : 1;
   const uint64_t shape[2] = {is_a ? (lora->rank ? (uint64_t)lora->rank : known) : out,
@@ -88,7 +88,8 @@ static still_status take_half(still_lora *lora, const still_tensor *tensor, bool
 static still_status take_lora(still_adapter *adapter, const still_tensor *tensor,
                               const still_model_config *config) {
   const char *name;
-  still_adapter_layer *layer = layer_of(adapter, tensor->name + strlen(STILL_LORA_PREFIX), &name);
+  still_adapter_layer *layer =
+      still_adapter_layer_of(adapter, tensor->name + strlen(STILL_LORA_PREFIX), &name);
   for (int l = 0; layer && l < STILL_LINEARS; l++) {
     const char *module = still_linear_module(l);
     const size_t length = strlen(module);
@@ -97,9 +98,9 @@ static still_status take_lora(still_adapter *adapter, const still_tensor *tensor
     if (!is_a && strcmp(name + length, ".lora_B.weight")) continue;
     uint64_t out, in;
     still_linear_shape(config, l, &out, &in);
-    return take_half(&layer->lora[l], tensor, is_a, out, in);
+    return still_adapter_take_half(&layer->lora[l], tensor, is_a, out, in);
   }
-  return no_place(tensor);
+  return still_adapter_no_place(tensor);
 }
 
 static still_status check_pairs(still_adapter *adapter, float scale) {
@@ -128,7 +129,7 @@ still_status still_adapter_take_tensors(still_adapter *adapter, const still_safe
     else if (!strncmp(tensor->name, STILL_LORA_PREFIX, strlen(STILL_LORA_PREFIX)))
       STILL_TRY(take_lora(adapter, tensor, config));
     else
-      return no_place(tensor);
+      return still_adapter_no_place(tensor);
   }
   return check_pairs(adapter, scale);
 }
@@ -252,13 +253,27 @@ static bool is_peft_folder(const char *path) {
   return is_peft;
 }
 
+static bool is_gguf(const char *path) {
+  char magic[4] = "";
+  FILE *file = still_path_is_folder(path) ? NULL : fopen(path, "rb");
+  const bool is = file && fread(magic, 1, 4, file) == 4 && !memcmp(magic, "GGUF", 4);
+  if (file) fclose(file);
+  return is;
+}
+
+static still_status read_any(still_adapter *adapter, const char *path,
+                             const still_model_config *config) {
+  if (is_peft_folder(path)) return still_adapter_read_peft(adapter, path, config);
+  if (is_gguf(path)) return still_adapter_read_gguf(adapter, path, config);
+  return read_file(adapter, path, config);
+}
+
 still_status still_adapter_read(still_adapter **out, const char *path,
                                 const still_model_config *config) {
   *out = NULL;
   still_adapter *adapter;
   STILL_TRY(still_adapter_create(&adapter, config));
-  const still_status status = is_peft_folder(path) ? still_adapter_read_peft(adapter, path, config)
-                                                   : read_file(adapter, path, config);
+  const still_status status = read_any(adapter, path, config);
   if (status)
     still_adapter_destroy(adapter);
   else

@@ -305,10 +305,9 @@ static still_status fill(still_model *model, const char *path, const still_model
   placement placing = {.model = model, .to = &model->placed};
   STILL_TRY(place_all(&placing, model->device_layers));
   if (model->weights->config.sliding_window)
-    still_log(
-        STILL_LOG_INFO,
-        "%s: the model was trained with a window of %d tokens; the session's attention counts",
-        path, model->weights->config.sliding_window);
+    still_log(STILL_LOG_INFO,
+              "%s: the model was trained with a window of %d tokens; full attention keeps to it",
+              path, model->weights->config.sliding_window);
   return STILL_OK;
 }
 

@@ -349,6 +349,8 @@ static still_status read_json(const still_json *json, still_model_config *config
   double eps = 1e-6; /* transformers' default */
   STILL_TRY(still_json_optional_f64(json, "rms_norm_eps", &eps));
   config->norm_eps = (float)eps;
+  /* the families that have this switch give a window's size even where it is off */
+  if (still_json_find(json, "use_sliding_window")) config->sliding_window = 0;
   STILL_TRY(still_json_optional_bool(json, "tie_word_embeddings", &config->tied_embeddings));
   STILL_TRY(json_rope(json, config));
   STILL_TRY(json_refuse(json));

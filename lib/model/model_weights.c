@@ -81,6 +81,10 @@ const char *still_linear_module(still_linear linear) {
   return linear == STILL_LINEAR_GATE ? "self_attn.g_proj" : linear_parts[linear].hugging_face;
 }
 
+const char *still_linear_gguf(still_linear linear) {
+  return linear == STILL_LINEAR_GATE ? "attn_gate" : linear_parts[linear].gguf;
+}
+
 /* ---- the order of q and k rows ------------------------------------------------------------------ */
 
 void still_rows_from_gguf(void *out, const void *in, size_t heads, size_t dim, size_t row_bytes) {

@@ -66,6 +66,8 @@ void still_linear_shape(const still_model_config *config, still_linear linear, u
                         uint64_t *in);
 /* The Hugging Face module of a layer's matrix, e.g. "self_attn.q_proj"; "self_attn.g_proj" for W_g. */
 const char *still_linear_module(still_linear linear);
+/* Its GGUF name, e.g. "attn_q". */
+const char *still_linear_gguf(still_linear linear);
 
 /* A still_model's weights, for the trainer. Owned by the model. */
 const still_model_weights *still_model_get_weights(const still_model *model);

@@ -132,6 +132,16 @@ static int certified_context(const still_model *model, const still_session_optio
 
 enum { FIRST_CAPACITY = 4096 }; /* tokens that growing caches are made for at first */
 
+/* Full attention of a model with a window of its own (Mistral 7B v0.1) sees that window. */
+static void keep_to_trained_window(const still_model_config *config, int context,
+                                   still_attention_options *options) {
+  if (options->kind != STILL_ATTENTION_FULL || !config->sliding_window) return;
+  if ((context ? context : config->trained_context) <= config->sliding_window) return;
+  options->kind = STILL_ATTENTION_SWA;
+  options->window = config->sliding_window;
+  options->sinks = 0;
+}
+
 static still_attention_options plan_options(const still_model *model,
                                             const still_session_options *from,
                                             still_attention_kind kind) {
@@ -153,6 +163,7 @@ static still_attention_options plan_options(const still_model *model,
   options.sinks = from->sinks;
   options.cache_type = from->cache_type;
   options.threads = from->threads;
+  keep_to_trained_window(config, from->context, &options);
   options.context = is_bounded(&options) ? certified_context(model, from) : from->context;
   if (!options.context) options.context = config->trained_context;
   if (!is_bounded(&options) && options.context > FIRST_CAPACITY) options.context = FIRST_CAPACITY;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * Adapters: our file there and back, PEFT folders, what they do to a model, and what is wrong with them. */
 #include "base/memory.h"
+#include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "harness/check.h"
 #include "model/adapter.h"
@@ -579,6 +580,123 @@ static void peft_works_on_a_model(void **state) {
   assert_memory_equal(zero, none, sizeof none);
 }
 
+/* ---- GGUF ---------------------------------------------------------------------------------------- */
+
+/* The adapter's pairs as llama.cpp's converter writes them: q and k in interleaved order. */
+static const char *gguf_adapter(const still_adapter *adapter, const still_model_config *config,
+                                const char *type, const char *architecture, float alpha) {
+  static char names[2 * STILL_BASE_LINEARS * MADE_LAYERS][64];
+  static float *reordered[2 * MADE_LAYERS];
+  size_t used = 0, copies = 0;
+  still_gguf_writer *writer;
+  check_ok(still_gguf_writer_create(&writer));
+  check_ok(still_gguf_put_string(writer, "general.type", "adapter", 7));
+  check_ok(still_gguf_put_string(writer, "adapter.type", type, strlen(type)));
+  check_ok(
+      still_gguf_put_string(writer, "general.architecture", architecture, strlen(architecture)));
+  check_ok(still_gguf_put_f32(writer, "adapter.lora.alpha", alpha));
+  for (int i = 0; i < adapter->layer_count; i++)
+    for (int l = 0; l < STILL_BASE_LINEARS; l++) {
+      const still_lora *lora = &adapter->layers[i].lora[l];
+      if (!lora->rank) continue;
+      const uint64_t rank = (uint64_t)lora->rank;
+      uint64_t out, in;
+      still_linear_shape(config, l, &out, &in);
+      float *b = lora->b;
+      if (l == STILL_LINEAR_Q || l == STILL_LINEAR_K) {
+        b = reordered[copies++] = malloc(out * rank * sizeof *b);
+        still_rows_to_gguf(b, lora->b, (size_t)out / (size_t)config->head_dim,
+                           (size_t)config->head_dim, rank * sizeof *b);
+      }
+      for (int half = 0; half < 2; half++) {
+        snprintf(names[used], sizeof names[0], "blk.%d.%s.weight.lora_%c", i, still_linear_gguf(l),
+                 "ab"[half]);
+        const still_tensor tensor = {.name = names[used++],
+                                     .dimensions = 2,
+                                     .shape = {half ? out : rank, half ? rank : in},
+                                     .data = half ? b : lora->a,
+                                     .bytes = (half ? out : in) * rank * sizeof(float)};
+        check_ok(still_gguf_put_tensor(writer, &tensor));
+      }
+    }
+  check_ok(still_gguf_write(writer, check_path("lora.gguf")));
+  still_gguf_writer_destroy(writer);
+  while (copies) free(reordered[--copies]);
+  return check_path("lora.gguf");
+}
+
+static void check_gguf_refused(const still_adapter *adapter, const still_model_config *config,
+                               const char *type, const char *architecture, still_status status,
+                               const char *sentence) {
+  still_adapter *read = NULL;
+  check_fails(
+      still_adapter_read(&read, gguf_adapter(adapter, config, type, architecture, 8), config),
+      status, sentence);
+  assert_null(read);
+}
+
+static still_adapter *make_pairs(const still_model_config *config) {
+  still_adapter *adapter;
+  check_ok(still_adapter_create(&adapter, config));
+  for (int i = 0; i < adapter->layer_count; i++)
+    for (int l = 0; l < STILL_BASE_LINEARS; l++)
+      add_lora(adapter, config, i, (still_linear)l, 4, 2, 500 + (uint64_t)(100 * i + 2 * l));
+  return adapter;
+}
+
+static void gguf_pairs_are_read(void **state) {
+  (void)state;
+  const still_model_config config = small_config();
+  still_adapter *adapter = make_pairs(&config), *read;
+  check_ok(still_adapter_read(&read, gguf_adapter(adapter, &config, "lora", "llama", 8), &config));
+  assert_false(read->has_attention);
+  assert_int_equal(still_adapter_hash(read, &config), still_adapter_hash(adapter, &config));
+  still_adapter_destroy(read);
+  check_ok(still_adapter_read(&read, gguf_adapter(adapter, &config, "lora", "llama", 0), &config));
+  assert_true(read->layers[0].lora[STILL_LINEAR_Q].scale == 1);
+  still_adapter_destroy(read);
+  check_gguf_refused(adapter, &config, "control_vector", "llama", STILL_ERROR_UNSUPPORTED,
+                     "adapter.type is 'control_vector', must be 'lora'");
+  check_gguf_refused(adapter, &config, "lora", "qwen2", STILL_ERROR_UNSUPPORTED,
+                     "general.architecture is 'qwen2', must be 'llama'");
+  check_fails(still_adapter_read(&read, small_gguf(), &config), STILL_ERROR_FORMAT,
+              "no adapter: general.type is missing");
+  still_adapter_destroy(adapter);
+}
+
+/* On a quantised base the pairs compute what they compute on the floats those blocks stand for. */
+static void lora_on_a_quantised_base(void **state) {
+  (void)state;
+  made_model model = made_shape();
+  model.width = 64;
+  made_fill(&model, 1);
+  const char *quantised = made_gguf(&model, "base.Q8_0.gguf", STILL_TENSOR_Q8_0);
+  still_model_weights *weights;
+  check_ok(still_model_weights_open(&weights, quantised, true));
+  const still_model_config config = weights->config;
+  still_adapter *adapter = make_pairs(&config);
+  for (int i = 0; i < model.layers; i++)
+    for (int l = 0; l < STILL_BASE_LINEARS; l++) {
+      const still_tensor *tensor = &weights->layers[i].linear[l];
+      check_ok(still_tensor_to_f32(tensor, 0, still_tensor_items(tensor),
+                                   base_linear(&model.layer[i], l)));
+    }
+  check_ok(still_tensor_to_f32(&weights->embedding, 0, still_tensor_items(&weights->embedding),
+                               model.embedding));
+  const char *lora = gguf_adapter(adapter, &config, "lora", "llama", 8);
+  float aside[VOCABULARY], floats_aside[VOCABULARY], base[VOCABULARY];
+  check_ok(still_set_cpu_level("portable")); /* the others round activations */
+  logits_with(quantised, lora, NULL, aside);
+  logits_with(quantised, NULL, NULL, base);
+  logits_with(made_gguf(&model, "base.F32.gguf", STILL_TENSOR_F32), lora, NULL, floats_aside);
+  check_ok(still_set_cpu_level(NULL));
+  check_rows_close("LoRA on Q8_0", aside, floats_aside, 1, VOCABULARY, 1e-4);
+  assert_true(check_row_error(aside, base, 1, VOCABULARY) > 0.05);
+  still_adapter_destroy(adapter);
+  still_model_weights_close(weights);
+  made_free(&model);
+}
+
 /* ---- the authors' checkpoints -------------------------------------------------------------------- */
 
 enum { DIM = 16, HEADS = 4 };
@@ -679,6 +797,8 @@ int main(void) {
       cmocka_unit_test(peft_scales),
       cmocka_unit_test(peft_options_that_would_change_the_result),
       cmocka_unit_test(peft_works_on_a_model),
+      cmocka_unit_test(gguf_pairs_are_read),
+      cmocka_unit_test(lora_on_a_quantised_base),
       cmocka_unit_test(authors_checkpoints_are_folded),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);

@@ -276,12 +276,44 @@ static void unmapped_file_may_shrink(void **state) {
   close_run(&run);
 }
 
+/* Mistral 7B v0.1's window: full attention does not look further back. */
+static void full_attention_keeps_to_the_trained_window(void **state) {
+  (void)state;
+  enum { TOKENS = 60, VOCABULARY = 97 };
+  static float plain[TOKENS * VOCABULARY], window[TOKENS * VOCABULARY], full[TOKENS * VOCABULARY];
+  still_token ids[TOKENS];
+  random_ids(ids, TOKENS, VOCABULARY, 5);
+  made_model model = made_shape();
+  made_fill(&model, 1);
+  still_session_options options = STILL_SESSION_OPTIONS_INIT;
+  all_logits(made_folder(&model, "plain", STILL_TENSOR_F32), &options, ids, TOKENS, plain);
+  options.attention = STILL_ATTENTION_SWA;
+  options.window = 12;
+  all_logits(check_path("plain"), &options, ids, TOKENS, window);
+  options.attention = STILL_ATTENTION_FULL;
+  model.extra_json = "\"sliding_window\": 12,";
+  const char *trained = made_folder(&model, "windowed", STILL_TENSOR_F32);
+  all_logits(trained, &options, ids, TOKENS, full);
+  assert_memory_equal(full, window, sizeof full);
+  assert_true(check_row_error(full + (TOKENS - 1) * VOCABULARY, plain + (TOKENS - 1) * VOCABULARY,
+                              1, VOCABULARY) > 1e-3);
+  options.context = 12; /* never longer than the window */
+  all_logits(trained, &options, ids, 12, full);
+  assert_memory_equal(full, plain, 12 * VOCABULARY * sizeof *full);
+  options.context = 0; /* Qwen2: the size is there, the switch is off */
+  model.extra_json = "\"sliding_window\": 12, \"use_sliding_window\": false,";
+  all_logits(made_folder(&model, "unused", STILL_TENSOR_F32), &options, ids, TOKENS, full);
+  assert_memory_equal(full, plain, sizeof full);
+  made_free(&model);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(llama_equals_float64_in_both_formats),
       cmocka_unit_test(untied_and_odd_sizes),
       cmocka_unit_test(qwen2_has_biases),
       cmocka_unit_test(qwen3_has_head_norms),
+      cmocka_unit_test(full_attention_keeps_to_the_trained_window),
       cmocka_unit_test(smaller_types_stay_close),
       cmocka_unit_test(row_order_round_trip),
       cmocka_unit_test(tied_embedding_is_one_copy),
