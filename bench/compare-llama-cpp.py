@@ -177,11 +177,9 @@ def still_command(options, attention):
         "-q",
         "--attn",
         attention,
-        "--budget",
-        options.budget,
         "--cache-type",
         options.cache_type,
-    ]
+    ] + (["--budget", options.budget] if attention == "still" else [])
 
 
 def words(count):
@@ -284,12 +282,8 @@ def compare_greedy(options, program, folder):
     """Whether both continue one text alike under full attention; where not, the peer's lead."""
     prompt = folder / "greedy.txt"
     prompt.write_text(words(60))
-    ours = json.loads(
-        run(
-            still_command(options, "full")
-            + ["--cache-type", "f32", "-f", prompt, "-n", options.greedy]
-        )
-    )
+    command = still_command(options, "full") + ["--cache-type", "f32"]
+    ours = json.loads(run([*command, "-f", prompt, "-n", options.greedy]))
     theirs = json.loads(
         run([program, "greedy", options.model, options.threads, "f32", prompt, options.greedy])
     )
