@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * training_speed MODEL [THREADS]: tokens/s and memory of both stages of linearizing (a whole step:
  * forward, backward, AdamW), beside a forward pass of the same model through the same code, at rows
- * of 1024 and 4096 tokens. The best of some rounds, all in one process; with one thread by the CPU's
- * time, so that other work on the machine does not count.
+ * of 1024 and 4096 tokens; then the memory of a step on one row of each length. The best of some
+ * rounds, all in one process; with one thread by the CPU's time, so that other work on the machine
+ * does not count.
  *
  * training_speed MODEL THREADS LENGTH: for peer_torch_training.py. Reads a stage (1 or 2) a line and
  * answers each, after one step on rows of LENGTH, with its seconds and its loss. */
@@ -54,11 +55,10 @@ static void make_tokens(const still_model_config *config) {
 }
 
 static void begin(course *c, const still_model_weights *weights, work which, size_t length,
-                  int threads) {
+                  size_t rows, int threads) {
   static still_attention_kind kinds[MOST_LAYERS];
   for (int i = 0; i < weights->config.layers; i++)
     kinds[i] = which == FORWARD ? STILL_ATTENTION_FULL : STILL_ATTENTION_STILL;
-  const size_t rows = TOKENS / length;
   still_student_options options = {.attention = STILL_ATTENTION_OPTIONS_INIT,
                                    .kinds = kinds,
                                    .gate = true,
@@ -66,7 +66,7 @@ static void begin(course *c, const still_model_weights *weights, work which, siz
                                    .lora_rank = which == TRANSFER ? 0 : 8,
                                    .lora_alpha = 16,
                                    .longest = length,
-                                   .most = TOKENS,
+                                   .most = rows * length,
                                    .sequences = rows,
                                    .threads = threads};
   options.attention.budget = 256, options.attention.context = 1;
@@ -74,7 +74,7 @@ static void begin(course *c, const still_model_weights *weights, work which, siz
   check(still_student_create(&c->student, weights, NULL, &options));
   check(still_optimizer_create(&c->optimizer, c->student, which == TRANSFER, which != TRANSFER));
   for (size_t i = 0; i <= rows; i++) c->offsets[i] = i * length;
-  c->batch = (still_batch){rows, TOKENS, c->offsets, ids, ids, ones, NULL};
+  c->batch = (still_batch){rows, rows * length, c->offsets, ids, ids, ones, NULL};
 }
 
 static void end(course *c) {
@@ -117,7 +117,7 @@ static double measure(const still_model_weights *weights, work which, size_t len
   course c;
   double best = 1e30, loss;
   still_reset_peak_bytes();
-  begin(&c, weights, which, length, threads);
+  begin(&c, weights, which, length, TOKENS / length, threads);
   for (int i = 0; i <= ROUNDS; i++) {
     const double seconds = step(&c, &loss);
     if (i && seconds < best) best = seconds; /* the first touches the memory */
@@ -146,11 +146,48 @@ static void print_table(const still_model_weights *weights, int threads) {
   }
 }
 
+/* The most that was resident since clear_resident(), in MB; 0 where the system does not say. */
+static double most_resident(void) {
+  char line[256];
+  double kilobytes = 0;
+  FILE *file = fopen("/proc/self/status", "r");
+  while (file && fgets(line, sizeof line, file)) sscanf(line, "VmHWM: %lf", &kilobytes);
+  if (file) fclose(file);
+  return kilobytes * 1.024e-3;
+}
+
+static void clear_resident(void) {
+  FILE *file = fopen("/proc/self/clear_refs", "w");
+  if (!file) return;
+  fputs("5", file);
+  fclose(file);
+}
+
+/* One row at a time: what its length costs. */
+static void print_memory(const still_model_weights *weights, int threads) {
+  printf("\n| one row of | attention transfer, library | resident | low-rank, library | resident "
+         "|\n|---|---|---|---|---|\n");
+  for (size_t length = 512; length <= TOKENS; length *= 2) {
+    printf("| %zu |", length);
+    for (int which = TRANSFER; which <= LOW_RANK; which++) {
+      course c;
+      double loss;
+      still_reset_peak_bytes(), clear_resident();
+      begin(&c, weights, (work)which, length, 1, threads);
+      step(&c, &loss);
+      printf(" %.0f MB | %.0f MB |", (double)still_peak_bytes() / 1e6, most_resident());
+      end(&c);
+    }
+    printf("\n");
+    fflush(stdout);
+  }
+}
+
 static void serve(const still_model_weights *weights, int threads, size_t length) {
   course stages[2];
   int stage;
-  begin(&stages[0], weights, TRANSFER, length, threads);
-  begin(&stages[1], weights, LOW_RANK, length, threads);
+  begin(&stages[0], weights, TRANSFER, length, TOKENS / length, threads);
+  begin(&stages[1], weights, LOW_RANK, length, TOKENS / length, threads);
   printf("%s kernels, %d threads\n", still_cpu_level(), threads);
   fflush(stdout);
   while (scanf("%d", &stage) == 1 && stage >= 1 && stage <= 2) {
@@ -176,7 +213,7 @@ int main(int argc, char **argv) {
   if (length)
     serve(weights, threads, (size_t)length);
   else
-    print_table(weights, threads);
+    print_table(weights, threads), print_memory(weights, threads);
   still_model_destroy(model);
   return 0;
 }
