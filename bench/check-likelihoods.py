@@ -8,7 +8,8 @@ Files hold lines {"question", "choices", "answer": index}. Both score each choic
 "Question: ...\\nAnswer:", as lm-evaluation-harness does; what is printed is acc and acc_norm of
 both, on how many items they choose the same, and how far their log-likelihoods are apart. Fails
 where a score differs by more than --points (3). The peer comes from PyPI (llama-cpp-python, which
-compiles llama.cpp: some minutes, needs cmake and a C++ compiler), once, into --peer-dir.
+compiles llama.cpp: some minutes, needs cmake and a C++ compiler), once, into --peer-dir. With
+--keep what was asked stays in that folder, and a run that was stopped goes on there.
 """
 
 import argparse
@@ -90,29 +91,30 @@ def run_as_peer(o):
     llama = llama_cpp.Llama(
         o.model, n_ctx=1024, n_batch=512, n_threads=o.threads, logits_all=True, verbose=False
     )
-    for item in read_items(o.files[0], o.n):
+    for item in read_items(o.files[0], o.n)[o.skip :]:
         print(json.dumps(peer_likelihoods(llama, numpy, item)), flush=True)
 
 
-def ask_peer(python, o, path):
-    command = [python, __file__, o.model, path, "-n", o.n, "--threads", o.threads, "--as-peer"]
-    out = subprocess.run(
-        [str(c) for c in command], check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    return [json.loads(line) for line in out.stdout.splitlines()]
+def ask_peer(python, o, path, folder):
+    answers = folder / f"{pathlib.Path(path).stem}.peer.jsonl"
+    done = len(answers.read_text().splitlines()) if answers.exists() else 0
+    command = [python, __file__, o.model, path, "-n", o.n, "--threads", o.threads]
+    command += ["--as-peer", "--skip", done]
+    with open(answers, "a", encoding="utf-8") as out:
+        subprocess.run([str(c) for c in command], check=True, stdout=out)
+    return [json.loads(line) for line in answers.read_text().splitlines()]
 
 
 # ---- ours
 
 
-def ask_still(o, path):
+def ask_still(o, path, folder):
     program = os.environ.get("STILL_EVALUATE", ROOT / "build/examples/programs/still-evaluate")
-    with tempfile.TemporaryDirectory() as folder:
-        results = pathlib.Path(folder) / "results.jsonl"
-        command = [program, "-m", o.model, "--runs", "full", "--choices", path, "--items", o.n]
-        command += ["-t", o.threads, "-q", "-o", results]
-        subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
-        lines = [json.loads(line) for line in results.read_text().splitlines()]
+    results = folder / f"{pathlib.Path(path).stem}.still.jsonl"
+    command = [program, "-m", o.model, "--runs", "full", "--choices", path, "--items", o.n]
+    command += ["-t", o.threads, "-q", "-o", results, "--resume"]
+    subprocess.run([str(c) for c in command], check=True, stdout=subprocess.DEVNULL)
+    lines = [json.loads(line) for line in results.read_text().splitlines()]
     return [line["likelihoods"] for line in lines if "likelihoods" in line]
 
 
@@ -142,9 +144,9 @@ def percent(chosen, items):
     return 100 * statistics.mean(c == item["answer"] for c, item in zip(chosen, items))
 
 
-def check(o, python, path):
+def check(o, python, path, folder):
     items = read_items(path, o.n)
-    ours, theirs = ask_still(o, path), ask_peer(python, o, path)
+    ours, theirs = ask_still(o, path, folder), ask_peer(python, o, path, folder)
     if not len(items) == len(ours) == len(theirs):
         raise ValueError(f"{path}: {len(items)} items, {len(ours)} and {len(theirs)} answers")
     far = [abs(a - b) for x, y in zip(ours, theirs) for a, b in zip(x, y)]
@@ -169,14 +171,19 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--points", type=float, default=3, help="most difference allowed (3)")
     parser.add_argument("--peer-dir", type=pathlib.Path, default=ROOT / "build/llama-cpp-python")
+    parser.add_argument("--keep", type=pathlib.Path, help="folder for what was asked")
     parser.add_argument("--as-peer", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--skip", type=int, default=0, help=argparse.SUPPRESS)
     o = parser.parse_args()
     if o.as_peer:
         return run_as_peer(o)
     python = peer_python(o.peer_dir)
     print("| file | score | n | still % | llama.cpp % | same choice % | nats apart, median | most |")
     print("|---|---|---|---|---|---|---|---|")
-    worst = max(check(o, python, path) for path in o.files)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = o.keep or pathlib.Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        worst = max(check(o, python, path, folder) for path in o.files)
     if worst > o.points:
         sys.exit(f"a score differs by {worst:.1f} points, allowed are {o.points:g}")
 
