@@ -61,19 +61,13 @@ static still_status make_number(still_random *random, char **out) {
   return still_copy_string(out, number);
 }
 
-static bool occurs(char *const *strings, size_t count, const char *text) {
-  for (size_t i = 0; i < count; i++)
-    if (!strcmp(strings[i], text)) return true;
-  return false;
-}
-
 /* strings[index], unlike those before it. */
 static still_status make_distinct(still_random *random, const still_words *words, value_kind kind,
                                   char **strings, size_t index) {
   if (kind == WORD) return still_new_word(random, words, strings, index);
   for (;;) {
     STILL_TRY((kind == UUID ? make_uuid : make_number)(random, &strings[index]));
-    if (!occurs(strings, index, strings[index])) return STILL_OK;
+    if (!still_occurs(strings, index, strings[index])) return STILL_OK;
     still_free(strings[index]);
     strings[index] = NULL;
   }

@@ -149,7 +149,7 @@ still_status still_order_item(const still_task_order *order, size_t count, size_
 
 /* ---- words */
 
-static bool occurs(char *const *strings, size_t count, const char *text) {
+bool still_occurs(char *const *strings, size_t count, const char *text) {
   for (size_t i = 0; i < count; i++)
     if (!strcmp(strings[i], text)) return true;
   return false;
@@ -164,7 +164,7 @@ still_status still_new_word(still_random *random, const still_words *words, char
                             (const still_field[]){{"a", still_pick(random, words)},
                                                   {"b", two ? still_pick(random, words) : ""},
                                                   {NULL, NULL}}));
-    if (!occurs(strings, index, strings[index])) return STILL_OK;
+    if (!still_occurs(strings, index, strings[index])) return STILL_OK;
     still_free(strings[index]);
     strings[index] = NULL;
   }

@@ -118,6 +118,7 @@ still_status still_order_item(const still_task_order *order, size_t count, size_
 /* strings[index], a word of the list or two of them with a hyphen, unlike those before it. */
 still_status still_new_word(still_random *random, const still_words *words, char **strings,
                             size_t index);
+bool still_occurs(char *const *strings, size_t count, const char *text);
 void still_free_strings(char **strings, size_t count);
 
 still_status still_make_needles(const still_task *task, still_task_order *order,

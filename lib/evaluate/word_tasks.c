@@ -37,24 +37,23 @@ static still_status need_words(word_list *list, size_t count) {
   return STILL_OK;
 }
 
-/* " 1. word 2. word ...", the word of place i being words[order[i] % words_count]. */
+/* The word at a place of the list in which every word stands beside its copies. */
+static const char *word_at(char *const *words, size_t place, const frequencies *times) {
+  const size_t often = COMMON * times->often;
+  return words[place < often ? place / times->often : COMMON + (place - often) / times->rarely];
+}
+
+/* " 1. word 2. word ...", the words of the places in order (NULL: 0, 1, 2 ...). */
 static still_status number_words(char *const *words, const size_t *order, size_t count,
-                                 size_t common, const frequencies *times, char **text) {
+                                 const frequencies *times, char **text) {
   enum { NUMBER_BYTES = 24 };
   size_t bytes = 1, at = 0;
-  const size_t often = common * times->often;
-  for (int writes = 0; writes < 2; writes++) {
-    for (size_t i = 0; i < count; i++) {
-      const size_t place = order ? order[i] : i;
-      const char *word =
-          words[place < often ? place / times->often : common + (place - often) / times->rarely];
-      if (writes)
-        at += (size_t)snprintf(*text + at, bytes - at, " %zu. %s", i + 1, word);
-      else
-        bytes += strlen(word) + NUMBER_BYTES;
-    }
-    if (!writes) STILL_TRY(still_alloc((void **)text, bytes, 1, "a list of words"));
-  }
+  for (size_t i = 0; i < count; i++)
+    bytes += strlen(word_at(words, order ? order[i] : i, times)) + NUMBER_BYTES;
+  STILL_TRY(still_alloc((void **)text, bytes, 1, "a list of words"));
+  for (size_t i = 0; i < count; i++)
+    at += (size_t)snprintf(*text + at, bytes - at, " %zu. %s", i + 1,
+                           word_at(words, order ? order[i] : i, times));
   return STILL_OK;
 }
 
@@ -68,7 +67,7 @@ static still_status write_list(word_list *list, size_t rare, char **text, char *
   STILL_TRY(need_words(list, COMMON + rare));
   STILL_TRY(STILL_ALLOC(&order, count, "a list of words"));
   still_shuffle(&shuffle, order, count);
-  still_status status = number_words(list->words, order, count, COMMON, &list->times, &numbered);
+  still_status status = number_words(list->words, order, count, &list->times, &numbered);
   const still_wording *w = list->wording;
   if (!status)
     status = still_fill_in(text, "{before}{intro}\n{list}\n{question}",
@@ -77,7 +76,7 @@ static still_status write_list(word_list *list, size_t rare, char **text, char *
                                                  {"list", numbered ? numbered + 1 : ""},
                                                  {"question", w->common_question},
                                                  {NULL, NULL}});
-  if (!status) status = number_words(list->words, NULL, COMMON, COMMON, &once, answer);
+  if (!status) status = number_words(list->words, NULL, COMMON, &once, answer);
   still_free(numbered);
   still_free(order);
   return status;
