@@ -32,7 +32,7 @@ typedef struct still_integers {
 /* Up to STILL_PANEL_ROWS rows of quantised weights, up to STILL_PANEL_DEPTH columns of them,
  * unpacked for products with many rows of activations: columns by fours, weight = scale * code +
  * minimum, or scale * (code - 128) where the type has no minima. Rows that are not there are 0. */
-enum { STILL_PANEL_ROWS = 32, STILL_PANEL_DEPTH = 256 };
+enum { STILL_PANEL_ROWS = 32, STILL_PANEL_DEPTH = 1024 };
 typedef struct still_panel {
   uint8_t codes[STILL_PANEL_DEPTH / 4][STILL_PANEL_ROWS][4];
   float scales[STILL_PANEL_DEPTH / 16][STILL_PANEL_ROWS]; /* of each 32 columns, or of 16 */
