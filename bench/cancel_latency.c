@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cancel_latency MODEL [BLOCK]: how long a call goes on after another thread has cancelled it: loading (weights read into
- * memory), reading a long text, answering. Wishes come at 20 moments spread over the call; the median and the worst are
+ * memory), reading a long text, answering, a step of each stage of training. Wishes come at 20 moments spread over the call; the median and the worst are
  * shown beside the promise of 50 ms. */
-#include <still/model.h>
+#include <still/linearize.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { WISHES = 20, TOKENS = 512 };
 
@@ -52,7 +53,11 @@ typedef struct subject {
   const char *path;
   still_session *session;
   still_token ids[TOKENS];
-  double whole; /* milliseconds of the call when nobody cancels it */
+  still_model *model;
+  still_training_data *data;
+  still_stage stage;
+  char rows[64], adapter[64]; /* files of training */
+  double whole;               /* milliseconds of the call when nobody cancels it */
 } subject;
 
 static still_status load(subject *s, wish *w) {
@@ -105,7 +110,47 @@ static int measure(const char *what, subject *s, still_status (*call)(subject *,
   printf(
       "%-8s %8.0f ms whole: cancelled within %6.2f ms (median), %6.2f ms (worst) of 50; n = %d\n",
       what, s->whole, took[count / 2], took[count - 1], count);
+  fflush(stdout);
   return 0;
+}
+
+static int wants_stop(void *user) {
+  return atomic_load(&((wish *)user)->said);
+}
+
+static still_status train(subject *s, wish *w) {
+  still_training_options options = STILL_TRAINING_OPTIONS_INIT;
+  options.stage = s->stage;
+  options.steps = 1, options.batch = 1;
+  options.output = s->adapter;
+  options.stop = wants_stop, options.stop_user = w;
+  const still_status status = still_train(s->model, s->data, &options, NULL, NULL, NULL);
+  return status == STILL_ERROR_CANCELLED ? STILL_OK : status;
+}
+
+/* Twelve rows of 1,024 tokens. */
+static int write_rows(subject *s) {
+  snprintf(s->rows, sizeof s->rows, "/tmp/cancel_latency.%d.jsonl", (int)getpid());
+  snprintf(s->adapter, sizeof s->adapter, "/tmp/cancel_latency.%d.safetensors", (int)getpid());
+  FILE *file = fopen(s->rows, "w");
+  if (!file) return 1;
+  for (int row = 0; row < 12; row++)
+    for (int i = 0; i < 1024; i++)
+      fprintf(file, "%s%d%s", i ? ", " : "{\"ids\": [", (int)s->ids[(row * 100 + i) % TOKENS],
+              i < 1023 ? "" : "]}\n");
+  return fclose(file) != 0;
+}
+
+static int measure_training(subject *s) {
+  const char *path = s->rows;
+  int failed = write_rows(s) ||
+               still_training_data_open(&s->data, still_model_tokenizer(s->model), &path, 1, NULL);
+  for (s->stage = STILL_STAGE_ATTENTION_TRANSFER; !failed && s->stage <= STILL_STAGE_LOW_RANK;
+       s->stage++)
+    failed = measure(s->stage == STILL_STAGE_LOW_RANK ? "low-rank" : "transfer", s, train, 0);
+  still_training_data_destroy(s->data);
+  unlink(s->rows), unlink(s->adapter);
+  return failed;
 }
 
 int main(int argc, char **argv) {
@@ -131,6 +176,8 @@ int main(int argc, char **argv) {
          (double)info.parameters / 1e6, options.block, still_cpu_level(), still_default_threads());
   int failed = measure("load", &s, load, 0);
   failed = failed || measure("prefill", &s, read_text, 1) || measure("decode", &s, answer, 1);
+  s.model = model;
+  failed = failed || measure_training(&s);
   still_session_destroy(s.session);
   still_model_destroy(model);
   return failed;

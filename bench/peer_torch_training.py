@@ -287,7 +287,7 @@ def main():
         first = ours.step(stage)[1], peer.step(stage)[1]
         rounds = [(ours.step(stage)[0], peer.step(stage)[0]) for _ in range(options.rounds)]
         ratios = sorted(theirs / own for own, theirs in rounds)
-        low, _, high = statistics.quantiles(ratios, n=4)
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
         own, theirs = (TOKENS / statistics.median(r[i] for r in rounds) for i in (0, 1))
         print(f"| {name} | {own:.0f} | {theirs:.0f} | {statistics.median(ratios):.2f} | {low:.2f} - {high:.2f} "
               f"| {first[0]:.5f}, {first[1]:.5f} |", flush=True)

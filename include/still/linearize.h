@@ -140,8 +140,9 @@ typedef struct still_training_options {
   uint64_t seed;
 
   /* Optional: asked again and again, on any of the call's threads; where it says something else than
-   * 0 training ends within milliseconds (so it must go on saying that): the step that was begun is
-   * dropped, state and adapter are written as after the last whole one, the call returns CANCELLED. */
+   * 0 training ends within milliseconds (so it must go on saying that), but for the files' writing: the
+   * step that was begun is dropped, state and adapter are written as after the last whole one (none
+   * before the first), the call returns CANCELLED. */
   int (*stop)(void *user);
   void *stop_user;
 } still_training_options;

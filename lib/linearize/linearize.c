@@ -5,6 +5,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 #include "linearize/training_loop.h"
 #include "model/session.h"
@@ -125,11 +126,14 @@ static still_status check_rows(const trainer *t) {
 
 /* ---- set-up ---- */
 
-static void resolve(still_training_options *o, size_t longest) {
+static void resolve(still_training_options *o, const still_training_data *data) {
+  const size_t longest = data->longest; /* and the most that a step can hold: */
+  const size_t step = (size_t)o->batch * (size_t)data->options.length + longest;
   if (!(o->rate > 0)) o->rate = stage_rates[o->stage];
   if (!(o->map_rate > 0)) o->map_rate = o->rate;
   if (!(o->clip > 0) && !(o->clip < 0)) o->clip = stage_clips[o->stage];
   if (!o->micro_tokens) o->micro_tokens = DEFAULT_MICRO_TOKENS;
+  if ((size_t)o->micro_tokens > step) o->micro_tokens = (int)step;
   if ((size_t)o->micro_tokens < longest) o->micro_tokens = (int)longest;
   o->threads = still_resolve_threads(o->threads);
 }
@@ -202,10 +206,10 @@ static still_status resume(trainer *t) {
   return STILL_OK;
 }
 
-static still_status set_up(trainer *t) {
+static still_status prepare(trainer *t) {
   STILL_TRY(check_numbers(&t->options));
   STILL_TRY(check_outputs(&t->options));
-  resolve(&t->options, t->data->longest);
+  resolve(&t->options, t->data);
   STILL_TRY(choose_kinds(t));
   STILL_TRY(make_student(t));
   STILL_TRY(check_rows(t));
@@ -215,6 +219,16 @@ static still_status set_up(trainer *t) {
   STILL_TRY(corpus_batch_create(&t->micro, t->micro_tokens, t->micro_rows));
   STILL_TRY(STILL_ALLOC(&t->order, t->data->training_rows, "order of rows"));
   return resume(t);
+}
+
+/* Nothing is written where it is stopped. */
+static still_status set_up(trainer *t) {
+  still_progress progress = {
+      t->options.stop ? trainer_asks_to_stop : NULL, t, "training", 0, 0, NULL};
+  still_progress_begin(&progress);
+  const still_status status = prepare(t);
+  still_progress_end(&progress);
+  return status;
 }
 
 static void tear_down(trainer *t) {

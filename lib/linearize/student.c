@@ -3,6 +3,7 @@
 #include "linearize/student.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/random.h"
 #include "base/threads.h"
 #include "linearize/dense_gradient.h"
@@ -28,6 +29,7 @@ still_status student_alloc(still_student *s, void *out, size_t count, size_t siz
     s->owned_capacity = capacity;
   }
   void *block = NULL;
+  STILL_TRY(still_progress_add(0)); /* memory is cleared, which takes its time */
   STILL_TRY(still_alloc(&block, count ? count : 1, size, what));
   s->owned[s->owned_count++] = block;
   memcpy(out, &block, sizeof block);

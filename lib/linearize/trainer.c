@@ -140,7 +140,7 @@ static still_status predict_rows(trainer *t, const size_t *rows, size_t count, b
   return STILL_OK;
 }
 
-static int asks_to_stop(void *user, uint64_t done, uint64_t total) {
+int trainer_asks_to_stop(void *user, uint64_t done, uint64_t total) {
   const trainer *t = user;
   (void)done;
   (void)total;
@@ -149,7 +149,8 @@ static int asks_to_stop(void *user, uint64_t done, uint64_t total) {
 
 static still_status loss_of(trainer *t, const size_t *rows, size_t count, bool gradients,
                             double *loss, double *each) {
-  still_progress progress = {t->options.stop ? asks_to_stop : NULL, t, "training", 0, 0, NULL};
+  still_progress progress = {
+      t->options.stop ? trainer_asks_to_stop : NULL, t, "training", 0, 0, NULL};
   still_progress_begin(&progress);
   const still_status status = t->options.stage == STILL_STAGE_ATTENTION_TRANSFER
                                   ? transfer_rows(t, rows, count, gradients, loss, each)

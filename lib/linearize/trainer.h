@@ -57,6 +57,9 @@ typedef struct trainer {
   bool wrote_output, validating;
 } trainer;
 
+/* A still_progress_callback with the trainer as its user: what options.stop says. */
+int trainer_asks_to_stop(void *trainer, uint64_t done, uint64_t total);
+
 /* training_state.c: all or nothing. */
 still_status trainer_save(const trainer *t);
 /* FORMAT where the state is of another model, data set, stage or shape. */
