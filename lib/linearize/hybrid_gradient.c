@@ -91,6 +91,7 @@ static size_t carve(work *w, float *base, const still_hybrid_head *head, size_t 
   const size_t K = head->kind == STILL_ATTENTION_STILL ? tokens : head->sinks;
   carving at = {base, 0};
   w->padded = P;
+  w->kept = 0; /* until lay_out finds them */
   w->kept_at = (int32_t *)take(&at, K);
   w->kt = take(&at, D * P), w->vt = take(&at, D * P);
   w->kept_kt = take(&at, K ? D * P : 0), w->kept_vt = take(&at, K ? D * P : 0);
@@ -154,7 +155,6 @@ static size_t block_count(const still_hybrid_head *head, size_t tokens) {
 static void lay_out(const still_hybrid_head *head, const still_hybrid_inputs *in, work *w,
                     bool backward) {
   const size_t D = head->dim, P = w->padded;
-  w->kept = 0;
   if (!has_softmax(head)) return;
   if (head->kind == STILL_ATTENTION_STILL) {
     for (size_t t = 0; in->keep && t < in->tokens; t++)
