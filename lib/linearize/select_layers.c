@@ -28,11 +28,13 @@ typedef struct comparison {
 
 /* sum p (log p - log q) of two rows of logits. */
 static double divergence_of_row(const float *p, const float *q, size_t count) {
-  double max_p = -INFINITY, max_q = -INFINITY, sum_p = 0, sum_q = 0, mean = 0;
-  for (size_t i = 0; i < count; i++) max_p = fmax(max_p, p[i]), max_q = fmax(max_q, q[i]);
+  /* Largest ones in float: of double and float GCC 12 makes nothing on AArch64 (internal compiler error). */
+  float max_p = -INFINITY, max_q = -INFINITY;
+  double sum_p = 0, sum_q = 0, mean = 0;
+  for (size_t i = 0; i < count; i++) max_p = fmaxf(max_p, p[i]), max_q = fmaxf(max_q, q[i]);
   for (size_t i = 0; i < count; i++) {
-    const double weight = exp(p[i] - max_p);
-    sum_p += weight, sum_q += exp(q[i] - max_q);
+    const double weight = exp((double)p[i] - max_p);
+    sum_p += weight, sum_q += exp((double)q[i] - max_q);
     mean += weight * (((double)p[i] - max_p) - ((double)q[i] - max_q));
   }
   return mean / sum_p - log(sum_p) + log(sum_q);

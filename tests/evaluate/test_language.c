@@ -108,10 +108,11 @@ static distribution *distributions(const still_evaluation_run *run, size_t n) {
     const still_token id = (unsigned char)text[i];
     check_ok(still_session_evaluate(session, &id, 1, NULL, NULL));
     const float *logits = still_session_logits(session);
-    double largest = logits[0], sum = 0;
-    for (int k = 1; k < 256; k++) largest = fmax(largest, logits[k]);
-    for (int k = 0; k < 256; k++) sum += exp(logits[k] - largest);
-    for (int k = 0; k < 256; k++) all[i].log_p[k] = logits[k] - largest - log(sum);
+    float largest = logits[0];
+    double sum = 0;
+    for (int k = 1; k < 256; k++) largest = fmaxf(largest, logits[k]);
+    for (int k = 0; k < 256; k++) sum += exp((double)logits[k] - largest);
+    for (int k = 0; k < 256; k++) all[i].log_p[k] = (double)logits[k] - largest - log(sum);
   }
   still_session_destroy(session);
   return all;

@@ -33,9 +33,12 @@ static size_t number(const golden *g, const char *key) {
 
 static void compare(const golden *g, const char *name, const float *got, size_t count) {
   float *want = array(g, name);
-  double largest = 0, error = 0;
-  for (size_t i = 0; i < count; i++) largest = fmax(largest, fabs(want[i]));
-  for (size_t i = 0; i < count; i++) error = fmax(error, fabs((double)got[i] - want[i]));
+  float largest = 0, error = 0;
+  for (size_t i = 0; i < count; i++) largest = fmaxf(largest, fabsf(want[i]));
+  for (size_t i = 0; i < count; i++) {
+    const float off = fabsf(got[i] - want[i]);
+    if (!(off <= error)) error = isnan(off) ? INFINITY : off;
+  }
   if (!(error <= bound * largest)) fail_msg("%s: off by %g, largest %g", name, error, largest);
   free(want);
 }

@@ -115,8 +115,8 @@ static double loss(problem *p) {
 
 /* Samples of an array's gradient against central differences, to 1e-4 of its largest entry. */
 static void check(problem *p, array *a) {
-  double largest = 0;
-  for (size_t i = 0; i < a->count; i++) largest = fmax(largest, fabs(a->gradient[i]));
+  float largest = 0;
+  for (size_t i = 0; i < a->count; i++) largest = fmaxf(largest, fabsf(a->gradient[i]));
   for (int n = 0; n < SAMPLES; n++) {
     const size_t i = still_random_below(&random_state, a->count);
     const double step = 1e-5, at = a->value[i];

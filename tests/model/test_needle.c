@@ -60,10 +60,11 @@ typedef struct log_probabilities {
 static void compare_row(void *user, size_t index, const float *logits) {
   log_probabilities *all = user;
   if (index + 1 >= all->count) return;
-  double largest = -INFINITY, sum = 0;
-  for (int i = 0; i < 2048; i++) largest = fmax(largest, logits[i]);
-  for (int i = 0; i < 2048; i++) sum += exp(logits[i] - largest);
-  const double got = logits[all->ids[index + 1]] - largest - log(sum);
+  float largest = -INFINITY;
+  double sum = 0;
+  for (int i = 0; i < 2048; i++) largest = fmaxf(largest, logits[i]);
+  for (int i = 0; i < 2048; i++) sum += exp((double)logits[i] - largest);
+  const double got = (double)logits[all->ids[index + 1]] - largest - log(sum);
   all->worst = fmax(all->worst, fabs(got - all->wanted[index]));
 }
 

@@ -55,8 +55,9 @@ static void add(sums *sum, const float *k, const float *v, const float *a) {
 static double error(const float *got, const double *want, size_t count) {
   double worst = 0, largest = 0;
   for (size_t i = 0; i < count; i++) {
-    worst = fmax(worst, fabs((double)got[i] - want[i]));
-    largest = fmax(largest, fabs(want[i]));
+    const double off = fabs((double)got[i] - want[i]);
+    if (!(off <= worst)) worst = isnan(off) ? INFINITY : off;
+    if (fabs(want[i]) > largest) largest = fabs(want[i]);
   }
   return worst / largest;
 }

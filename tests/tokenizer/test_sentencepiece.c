@@ -79,10 +79,10 @@ static void test_gguf_is_the_same(void **state) {
   float scores[BYTES + 256];
   int32_t types[BYTES + 256];
   still_gguf_string tokens[BYTES + 256];
-  char names[256][8];
+  char names[256][16];
   for (int i = 0; i < BYTES + 256; i++) {
     const bool byte = i >= BYTES;
-    if (byte) snprintf(names[i - BYTES], 8, "<0x%02X>", (unsigned)(i - BYTES));
+    if (byte) snprintf(names[i - BYTES], 16, "<0x%02X>", (unsigned)(i - BYTES));
     const char *text = byte ? names[i - BYTES] : small_pieces[i].text;
     tokens[i] = (still_gguf_string){text, strlen(text)};
     scores[i] = byte ? 0 : small_pieces[i].score;

@@ -226,7 +226,7 @@ static void test_failing_allocations(void **state) {
 
 /* ---- speed */
 
-/* 128,000 tokens and as many merges load in half a second. */
+/* 128,000 tokens and as many merges load in half a second; in five under an emulator. */
 static void test_large_vocabulary(void **state) {
   (void)state;
   enum { MERGES = 128000 - 256 };
@@ -255,7 +255,7 @@ static void test_large_vocabulary(void **state) {
         (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec);
     if (seconds < best) best = seconds;
   }
-  if (best > 0.5) fail_msg("128,000 tokens took %.2f s", best);
+  if (best > (getenv("MESON_EXE_WRAPPER") ? 5 : 0.5)) fail_msg("128,000 tokens took %.2f s", best);
   free(json);
   free(names);
   free(text);
