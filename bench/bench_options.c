@@ -88,7 +88,7 @@ static void print_help(const char *usage) {
        "  --heads N --kv-heads N --dim N\n"
        "  --chunk N --budget N --context N (0 = each length)  --routing head|group  --metric NAME\n"
        "  --window N --sinks N\n"
-       "  --threads N --dtype f32|f16|bf16 --level portable|avx2|avx512|avx512vnni|neon\n"
+       "  --threads N --dtype f32|f16|bf16 --level portable|avx2|avx512|avx512vnni|amx|neon\n"
        "  --decode          time of one token at each length instead of the prefill\n"
        "  --repeats N       runs of each figure (after one to warm up)\n"
        "  --json            one object a line\n"

@@ -14,6 +14,7 @@ compiler, for --native cmake too. Flash attention is on.
 """
 
 import argparse
+import array
 import json
 import os
 import pathlib
@@ -302,6 +303,44 @@ def compare_greedy(options, program, folder):
     )
 
 
+# ---- errors of logits
+
+
+def our_logits(options, text, block, folder, level=None):
+    out = folder / "ours.logits"
+    program = pathlib.Path(options.still_run).parents[2] / "bench" / "token_logits"
+    environment = dict(os.environ, **({"STILL_CPU": level} if level else {}))
+    subprocess.run([program, options.model, text, str(block), out], env=environment, check=True)
+    return array.array("f", out.read_bytes())
+
+
+def logit_errors(options, program, folder):
+    """How far logits are from those of products of floats (the portable level), ours and the peer's: the root of
+    the mean square, without what all logits of a token share, and how often the likeliest token is the same."""
+    text = folder / "text.txt"
+    text.write_text((ROOT / "LICENSE").read_text()[:600])
+    for block, label in ((512, "as a prompt"), (1, "token by token")):
+        exact = our_logits(options, text, block, folder, "portable")
+        theirs = json.loads(
+            run([program, "logits", options.model, options.threads, "f32", text, block])
+        )
+        peer = array.array("f", pathlib.Path(f"{text}.logits").read_bytes())
+        parts = []
+        for who, logits in (("ours", our_logits(options, text, block, folder)), ("llama.cpp", peer)):
+            total, same, size = 0.0, 0, theirs["vocabulary"]
+            for row in range(0, len(exact), size):
+                want, got = exact[row : row + size], logits[row : row + size]
+                apart = [g - w for g, w in zip(got, want)]
+                shared = sum(apart) / size
+                total += sum((a - shared) ** 2 for a in apart)
+                same += got.index(max(got)) == want.index(max(want))
+            parts.append(
+                f"{who} {(total / len(exact)) ** 0.5:.4f} (the likeliest the same: {same} of "
+                f"{theirs['tokens']})"
+            )
+        print(f"error of logits, {label}: " + ", ".join(parts))
+
+
 # ---- what is shown
 
 
@@ -394,6 +433,9 @@ def parse_arguments():
     parser.add_argument(
         "--greedy", type=int, default=64, help="tokens of the text comparison, 0: none"
     )
+    parser.add_argument(
+        "--errors", action="store_true", help="errors of logits against products of floats"
+    )
     parser.add_argument("--limit", type=float, default=900, help="seconds for one run")
     parser.add_argument("--json", help="write all medians here")
     parser.add_argument("--svg", help="write the curves here")
@@ -408,6 +450,8 @@ def main():
         if options.greedy:
             same = compare_greedy(options, program, folder)
             print(f"the same text by the likeliest tokens, full attention: {same}")
+        if options.errors:
+            logit_errors(options, program, folder)
         results = measure(options, program, write_prompts(options, folder))
     print(
         f"\n{pathlib.Path(options.model).name}, {options.threads} threads, "

@@ -6,6 +6,8 @@
 //       reads TOKENS tokens, then DECODE single ones
 //   llama_cpp_peer greedy MODEL THREADS CACHE FILE COUNT
 //       continues the text of FILE with the likeliest tokens
+//   llama_cpp_peer logits MODEL THREADS CACHE FILE BLOCK
+//       the logits after every token of FILE's text, BLOCK tokens a batch: floats to FILE.logits
 //
 // CACHE: f16 or f32. Flash attention is on. Prints one line of JSON.
 #include "ggml-backend.h"
@@ -104,16 +106,48 @@ static llama_token likeliest(const peer &p, float *lead) {
   return best;
 }
 
-static void greedy(const char *path, int threads, const char *cache, const char *file, int count) {
-  std::ifstream stream(file, std::ios::binary);
-  const std::string text((std::istreambuf_iterator<char>(stream)),
-                         std::istreambuf_iterator<char>());
-  const peer p = open_peer(path, threads, cache, (int)text.size() + count + batch);
+static std::vector<llama_token> tokens_of(const peer &p, const std::string &text) {
   std::vector<llama_token> ids(text.size() + 16);
   const int n = llama_tokenize(p.vocab, text.data(), (int)text.size(), ids.data(), (int)ids.size(),
                                true, false);
   if (n <= 0) fail("cannot tokenize");
-  feed(p, ids.data(), n);
+  ids.resize(n);
+  return ids;
+}
+
+static std::string contents(const char *file) {
+  std::ifstream stream(file, std::ios::binary);
+  return std::string((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+}
+
+static void logits(const char *path, int threads, const char *cache, const char *file, int block) {
+  const std::string text = contents(file);
+  const peer p = open_peer(path, threads, cache, (int)text.size() + batch);
+  const std::vector<llama_token> ids = tokens_of(p, text);
+  std::ofstream out(std::string(file) + ".logits", std::ios::binary);
+  llama_batch part = llama_batch_init(block, 0, 1);
+  for (size_t first = 0; first < ids.size(); first += block) {
+    part.n_tokens = (int)std::min<size_t>(block, ids.size() - first);
+    for (int i = 0; i < part.n_tokens; i++) {
+      part.token[i] = ids[first + i];
+      part.pos[i] = (llama_pos)(first + i);
+      part.n_seq_id[i] = 1;
+      part.seq_id[i][0] = 0;
+      part.logits[i] = 1;
+    }
+    if (llama_decode(p.context, part)) fail("cannot decode");
+    for (int i = 0; i < part.n_tokens; i++)
+      out.write((const char *)llama_get_logits_ith(p.context, i),
+                sizeof(float) * llama_vocab_n_tokens(p.vocab));
+  }
+  printf("{\"tokens\":%zu,\"vocabulary\":%d}\n", ids.size(), llama_vocab_n_tokens(p.vocab));
+}
+
+static void greedy(const char *path, int threads, const char *cache, const char *file, int count) {
+  const std::string text = contents(file);
+  const peer p = open_peer(path, threads, cache, (int)text.size() + count + batch);
+  std::vector<llama_token> ids = tokens_of(p, text);
+  feed(p, ids.data(), (int)ids.size());
   std::string pieces, leads;
   for (int i = 0; i < count; i++) {
     char piece[256], number[64];
@@ -129,7 +163,7 @@ static void greedy(const char *path, int threads, const char *cache, const char 
     leads += number;
     feed(p, &token, 1);
   }
-  printf("{\"prompt_tokens\":%d,\"pieces\":[%s],\"leads\":[%s]}\n", n, pieces.c_str(),
+  printf("{\"prompt_tokens\":%zu,\"pieces\":[%s],\"leads\":[%s]}\n", ids.size(), pieces.c_str(),
          leads.c_str());
 }
 
@@ -142,6 +176,8 @@ int main(int argc, char **argv) {
   llama_backend_init();
   if (!strcmp(argv[1], "speed"))
     speed(argv[2], atoi(argv[3]), argv[4], atoi(argv[5]), atoi(argv[6]));
+  else if (!strcmp(argv[1], "logits"))
+    logits(argv[2], atoi(argv[3]), argv[4], argv[5], atoi(argv[6]));
   else
     greedy(argv[2], atoi(argv[3]), argv[4], argv[5], atoi(argv[6]));
 }

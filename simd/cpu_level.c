@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: MIT */
+#define _GNU_SOURCE
 #include "simd/cpu_level.h"
 
 #include <string.h>
 
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#ifndef bit_AMX_TILE
+#define bit_AMX_TILE (1 << 24)
+#define bit_AMX_BF16 (1 << 22)
+#endif
 
 bool still_x86_allows(const still_x86_facts *facts, const char *level) {
   if (!strcmp(level, "portable")) return true;
@@ -16,7 +26,12 @@ bool still_x86_allows(const still_x86_facts *facts, const char *level) {
   if (!strcmp(level, "avx2")) return avx2;
   const bool avx512 = avx2 && (facts->leaf7_ebx & wide) == wide && (facts->xcr0 & 0xe6) == 0xe6;
   if (!strcmp(level, "avx512")) return avx512;
-  if (!strcmp(level, "avx512vnni")) return avx512 && (facts->leaf7_ecx & bit_AVX512VNNI);
+  const bool vnni = avx512 && (facts->leaf7_ecx & bit_AVX512VNNI);
+  if (!strcmp(level, "avx512vnni")) return vnni;
+  const uint32_t tiles = bit_AMX_TILE | bit_AMX_BF16;
+  if (!strcmp(level, "amx"))
+    return vnni && (facts->leaf7_1_eax & bit_AVX512BF16) && (facts->leaf7_edx & tiles) == tiles &&
+           (facts->xcr0 & 0x60000) == 0x60000;
   return false;
 }
 
@@ -27,6 +42,16 @@ static uint64_t read_xcr0(void) {
   return (uint64_t)high << 32 | low;
 }
 
+/* Linux saves the 8 KiB of tiles only for a process that has asked. */
+static bool may_use_tiles(void) {
+#if defined(__linux__) && defined(__x86_64__)
+  enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM */
+  return !syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA);
+#else
+  return false;
+#endif
+}
+
 bool still_cpu_has(const char *level) {
   still_x86_facts facts = {0};
   uint32_t a, b, c, d;
@@ -34,9 +59,11 @@ bool still_cpu_has(const char *level) {
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
     facts.leaf7_ebx = b;
     facts.leaf7_ecx = c;
+    facts.leaf7_edx = d;
   }
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) facts.leaf7_1_eax = a;
   if (facts.leaf1_ecx & bit_OSXSAVE) facts.xcr0 = read_xcr0();
-  return still_x86_allows(&facts, level);
+  return still_x86_allows(&facts, level) && (strcmp(level, "amx") || may_use_tiles());
 }
 #elif defined(__aarch64__)
 bool still_cpu_has(const char *level) {

@@ -11,13 +11,14 @@
  *   avx2     AVX2 + FMA + F16C; XCR0 bits 1, 2
  *   avx512   avx2 + AVX512 F, BW, DQ, VL; XCR0 bits 5..7 too
  *   avx512vnni  avx512 + AVX512 VNNI
+ *   amx         avx512vnni + AVX512 BF16, AMX tiles of bf16; XCR0 bits 17, 18; Linux's permission
  * AArch64: NEON is part of it. */
 bool still_cpu_has(const char *level);
 
 /* The rule for x86 by itself, so that tests can ask about machines they do not run on. */
 typedef struct still_x86_facts {
-  uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx; /* CPUID */
-  uint64_t xcr0;                            /* 0 without OSXSAVE */
+  uint32_t leaf1_ecx, leaf7_ebx, leaf7_ecx, leaf7_edx, leaf7_1_eax; /* CPUID */
+  uint64_t xcr0;                                                    /* 0 without OSXSAVE */
 } still_x86_facts;
 bool still_x86_allows(const still_x86_facts *facts, const char *level);
 

@@ -19,10 +19,11 @@
  * 32 i + 31 as [channel][key], so a tile of D channels is D * 32 floats. */
 enum { STILL_KEY_TILE = 32 };
 
-/* Rows of activations as integers with a scale for each 32: 16 bits, an error of at most 32's largest
- * / 65534 each; where the level multiplies bytes (avx512vnni), 8 bits and an error of / 254. Rows
- * are contiguous, their length a multiple of 32; a row of n has room for n values, n / 32 scales and
- * sums, n / 16 totals. What lies in values and totals is the level's own matter. */
+/* Rows of activations as 16-bit integers with a scale for each 32, an error of at most the largest of
+ * 32 / 65024 each. Rows are contiguous, their length a multiple of 32; a row of n has room for n
+ * values, n / 32 scales and sums, STILL_PART_TOTALS times as many totals. What lies in values and
+ * totals is the level's own matter. */
+enum { STILL_PART_TOTALS = 10 };
 typedef struct still_integers {
   int16_t *values;
   float *scales, *sums; /* of 32 each; a sum is of the values times their scale */
@@ -39,6 +40,19 @@ typedef struct still_panel {
   float minima[STILL_PANEL_DEPTH / 32][STILL_PANEL_ROWS]; /* of each 32 */
   int scale_items, has_minima;                            /* 32 or 16; 0 or 1 */
 } still_panel;
+
+/* Up to STILL_PANEL_ROWS rows of weights, up to STILL_PAIR_DEPTH columns, as pairs of bf16, weight = high
+ * + low: columns by twos. */
+enum { STILL_PAIR_DEPTH = 256, STILL_PAIR_ROWS = 16, STILL_PAIR_COLUMNS = 32 };
+typedef struct still_pair_panel {
+  uint16_t high[STILL_PAIR_DEPTH / 2][STILL_PANEL_ROWS][2];
+  uint16_t low[STILL_PAIR_DEPTH / 2][STILL_PANEL_ROWS][2];
+} still_pair_panel;
+
+/* STILL_PAIR_ROWS rows of activations, STILL_PAIR_COLUMNS columns, as such pairs. */
+typedef struct still_pair_tile {
+  uint16_t high[STILL_PAIR_ROWS][STILL_PAIR_COLUMNS], low[STILL_PAIR_ROWS][STILL_PAIR_COLUMNS];
+} still_pair_tile;
 
 typedef void still_matvec(float *out, const void *w, const still_integers *x, size_t rows,
                           size_t dim);
@@ -162,6 +176,21 @@ typedef struct still_kernels {
   void (*matmul_panel)(float *c, size_t c_row, const still_integers *x, size_t x_row, size_t first,
                        const still_panel *panel, size_t m, size_t n, size_t depth, int accumulate);
 
+  /* Where a level has these three, quantised weights of any type that were converted to floats are
+   * multiplied with many rows as pairs of bf16, to 2^-17 of each product; depth is a multiple of 32.
+   * to_pairs: up to 16 rows of dim as dim / 32 tiles; rows that are not there are 0. What is not finite
+   * makes results that are not. */
+  void (*to_pairs)(still_pair_tile *out, const float *x, size_t x_row, size_t rows, size_t dim);
+  /* pack_pairs: count rows into a panel. */
+  void (*pack_pairs)(still_pair_panel *panel, const float *rows, size_t row_stride, size_t count,
+                     size_t depth);
+  /* matmul_pairs: C (m x n) = or += X W^T with W in n / 32 panels (rounded up); x: tiles of m rows,
+   * x_tiles of them for each 16, columns `first` .. first + depth - 1. The bits of C(i, j) depend on
+   * that row of X and that row of W alone. */
+  void (*matmul_pairs)(float *c, size_t c_row, const still_pair_tile *x, size_t x_tiles,
+                       size_t first, const still_pair_panel *panels, size_t m, size_t n,
+                       size_t depth, int accumulate);
+
   /* ---- conversions ---- */
   void (*f16_to_f32)(float *out, const uint16_t *x, size_t n);
   void (*f32_to_f16)(uint16_t *out, const float *x, size_t n); /* nearest even */
@@ -185,6 +214,7 @@ void still_kernels_portable(still_kernels *table);
 void still_kernels_avx2(still_kernels *table);
 void still_kernels_avx512(still_kernels *table);
 void still_kernels_avx512vnni(still_kernels *table);
+void still_kernels_amx(still_kernels *table);
 void still_kernels_neon(still_kernels *table);
 
 #endif

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: MIT
  * On top of kernels_avx512.c: quantised weights by VNNI, which multiplies 64 unsigned bytes of weights
- * by 64 signed bytes of activations and adds the products up by fours. Activations are rounded to 8
- * bits with a scale for each 32, as llama.cpp does: about 0.6 % of a typical product, in exchange
- * for twice the speed of 16 bits (see quantised.simd.h) for many rows and 1.6 times for one.
+ * by 64 signed bytes of activations and adds the products up by fours. Activations have 16 bits with
+ * a scale for each 32, as in quantised.simd.h, here as two bytes, so there are two products:
+ * 256 (w . high) + w . low, all of integers. One byte, as llama.cpp has, would be 1.7 times as fast for
+ * many rows and hardly faster for one, which waits for memory; but the logits of SmolLM2-135M would
+ * err by 0.14 (rms) instead of 0.0007 (bench/compare-llama-cpp.py --errors).
  *
  * Weights are codes: value = scale * (code - 128) for types without a minimum (Q4_0's codes are its
  * nibbles times 16, Q6_K's its six bits times 4, their scales a 16th and a quarter), else scale *
  * code + minimum. Sums begin at -128 times the activations', so the 128 costs nothing. */
+#include "simd/transpose_avx512.h"
 #include "simd/vec_avx512.h"
 
 #include "simd/half.h"
 #include "simd/kernel_facts.h"
 #include "simd/kernels.h"
+#include "simd/split_integers.h"
 
 #include <string.h>
 
@@ -26,9 +30,11 @@ enum {
 
 /* ---- activations ---- */
 
-/* A row is its bytes, then their sums by fours times -BIAS: together the room that `values` has. */
-static inline const int8_t *bytes_of(const still_integers *x) {
-  return (const int8_t *)x->values;
+/* The first of eight sums is of bytes 0 .. 3 and so on: -BIAS times the sums of `high` and `low`. */
+static inline __m256i biases_of(__m256i high, __m256i low) {
+  const __m256i zero = _mm256_setzero_si256(), bias = _mm256_set1_epi8((char)BIAS);
+  const __m256i of_high = _mm256_slli_epi32(_mm256_dpbusd_epi32(zero, bias, high), 8);
+  return _mm256_sub_epi32(zero, _mm256_dpbusd_epi32(of_high, bias, low));
 }
 
 static inline void part_to_integers(const still_integers *out, size_t part, const float *x,
@@ -40,22 +46,24 @@ static inline void part_to_integers(const still_integers *out, size_t part, cons
                           _mm512_cmp_ps_mask(_mm512_mul_ps(second, zero), zero, _CMP_NEQ_UQ);
   const float largest = vf_largest(sizes);
   /* below 2^-100 the inverse would overflow: such a part is worth nothing */
-  const __m512 inverse = _mm512_set1_ps(largest > 0x1p-100f ? 127 / largest : 0);
-  const __m128i low = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)));
-  const __m128i high = _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(second, inverse)));
-  const __m256i bytes = _mm256_set_m128i(high, low);
-  const __m256i fours =
-      _mm256_dpbusd_epi32(_mm256_setzero_si256(), _mm256_set1_epi8((char)BIAS), bytes);
-  const __m256i biases = _mm256_sub_epi32(_mm256_setzero_si256(), fours);
+  const __m512 inverse = _mm512_set1_ps(largest > 0x1p-100f ? SPLIT_MOST / largest : 0);
+  const __m256i one = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)));
+  const __m256i two = _mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(_mm512_mul_ps(second, inverse)));
+  const __m512i whole = _mm512_inserti64x4(_mm512_castsi256_si512(one), two, 1);
+  const __m512i nearest = _mm512_add_epi16(whole, _mm512_set1_epi16(128));
+  const __m256i high = _mm512_cvtepi16_epi8(_mm512_srai_epi16(nearest, 8));
+  const __m256i low = _mm512_cvtepi16_epi8(whole); /* whole - 256 high, in one byte */
+  const __m256i biases = biases_of(high, low);
   __m256i halves = _mm256_add_epi32(biases, _mm256_shuffle_epi32(biases, 0x4e));
   halves = _mm256_add_epi32(halves, _mm256_shuffle_epi32(halves, 0xb1));
-  int8_t *values = (int8_t *)out->values;
-  _mm256_storeu_si256((__m256i *)(values + part * PART), bytes);
-  _mm256_storeu_si256((__m256i *)(values + dim + part * PART), biases);
+  _mm256_storeu_si256((__m256i *)(split_high(out) + part * PART), high);
+  _mm256_storeu_si256((__m256i *)(split_high(out) + dim + part * PART), low);
+  _mm256_storeu_si256((__m256i *)(out->totals + part * (PART / 4)), biases);
   const int32_t a = _mm256_cvtsi256_si32(halves), b = _mm256_extract_epi32(halves, 4);
-  out->totals[2 * part] = a;
-  out->totals[2 * part + 1] = b;
-  out->scales[part] = wrong ? still_float_of_bits(0x7fc00000u) : largest / 127;
+  int32_t *of_halves = split_halves(out, dim) + 2 * part;
+  of_halves[0] = a;
+  of_halves[1] = b;
+  out->scales[part] = wrong ? still_float_of_bits(0x7fc00000u) : largest / SPLIT_MOST;
   out->sums[part] = out->scales[part] * (float)((a + b) / -BIAS);
 }
 
@@ -219,6 +227,12 @@ static inline __m512 scales_of_x(const float *scales, size_t parts, const int ha
   return halves ? _mm512_permutexvar_ps(pairs, eight) : eight;
 }
 
+/* start + codes . (256 high + low), by fours */
+static inline __m512i dot_split(__m512i codes, __m512i high, __m512i low, __m512i start) {
+  const __m512i upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, high);
+  return _mm512_add_epi32(_mm512_slli_epi32(upper, 8), _mm512_dpbusd_epi32(start, codes, low));
+}
+
 /* A tenth of the time of one row of activations, which waits for memory. */
 static inline __attribute__((always_inline)) void fetch(const uint8_t *block, const size_t bytes) {
   const uintptr_t at = (uintptr_t)block + AHEAD; /* perhaps beyond the array: no harm */
@@ -244,10 +258,11 @@ static inline __attribute__((always_inline)) void fetch(const uint8_t *block, co
       const __m512i codes = type##_codes(first, two ? first + (bytes) : first, j);                 \
       const size_t at = (part + 2 * (size_t)j) * PART;                                             \
       const __mmask64 there = two ? ~(__mmask64)0 : 0xffffffff;                                    \
-      const __m512i values = _mm512_maskz_loadu_epi8(there, bytes_of(x) + at);                     \
-      const __m512i start = minima ? _mm512_setzero_si512()                                        \
-                                   : _mm512_maskz_loadu_epi8(there, bytes_of(x) + dim + at);       \
-      const __m512 dots = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start, codes, values));           \
+      const __m512i high = _mm512_maskz_loadu_epi8(there, split_high(x) + at);                     \
+      const __m512i low = _mm512_maskz_loadu_epi8(there, split_high(x) + dim + at);                \
+      const __m512i start =                                                                        \
+          minima ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi8(there, x->totals + at / 4);    \
+      const __m512 dots = _mm512_cvtepi32_ps(dot_split(codes, high, low, start));                  \
       const __m512 by = _mm512_permutexvar_ps(scale_places(j, halves), factor);                    \
       sum[j % 2] = _mm512_fmadd_ps(dots, by, sum[j % 2]);                                          \
     }                                                                                              \
@@ -293,30 +308,6 @@ MATVEC(q6_k, LARGE_BLOCK, 210, 1, 0)
 /* ---- many rows: weights unpacked into a panel ---- */
 
 enum { PACK_ROWS = 16 };
-
-/* 16 x 16 of four bytes each: row r's four bytes i go to column r of row i of out. */
-static inline void store_transposed(uint8_t *out, size_t stride, const __m512i *x) {
-  __m512i t[16], u[16];
-  for (int i = 0; i < 16; i += 2) {
-    t[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    t[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  for (int i = 0; i < 16; i += 4)
-    for (int j = 0; j < 2; j++) {
-      u[i + 2 * j] = _mm512_unpacklo_epi64(t[i + j], t[i + j + 2]);
-      u[i + 2 * j + 1] = _mm512_unpackhi_epi64(t[i + j], t[i + j + 2]);
-    }
-  for (int j = 0; j < 4; j++) {
-    const __m512i even = _mm512_shuffle_i32x4(u[j], u[j + 4], 0x88);
-    const __m512i odd = _mm512_shuffle_i32x4(u[j], u[j + 4], 0xdd);
-    const __m512i even_too = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0x88);
-    const __m512i odd_too = _mm512_shuffle_i32x4(u[j + 8], u[j + 12], 0xdd);
-    _mm512_storeu_si512(out + stride * (size_t)j, _mm512_shuffle_i32x4(even, even_too, 0x88));
-    _mm512_storeu_si512(out + stride * (size_t)(j + 4), _mm512_shuffle_i32x4(odd, odd_too, 0x88));
-    _mm512_storeu_si512(out + stride * (size_t)(j + 8), _mm512_shuffle_i32x4(even, even_too, 0xdd));
-    _mm512_storeu_si512(out + stride * (size_t)(j + 12), _mm512_shuffle_i32x4(odd, odd_too, 0xdd));
-  }
-}
 
 static inline void store_scales(still_panel *panel, size_t part, size_t row, size_t parts,
                                 const group_scales *of, const int halves) {
@@ -391,15 +382,31 @@ enum {
 typedef struct panel_tile {
   float *c;
   size_t c_row, x_row, n, depth; /* x_row: of the whole row, values */
-  const int8_t *x;
+  const int8_t *x;               /* the high bytes; the low ones are x_row further */
   const float *scales, *sums;
-  const int32_t *totals;
+  const int32_t *halves;
   const still_panel *panel;
   int accumulate;
 } panel_tile;
 
 static inline __m512i broadcast4(const void *x) {
   return _mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(x)));
+}
+
+/* dot += codes . x over the items of a scale; the rows of x are 2 x_row bytes apart. */
+static inline __attribute__((always_inline)) void
+add_products(__m512i dot[][PANEL_VECTORS], const uint8_t *codes, const int8_t *x, size_t x_row,
+             const size_t rows, const size_t items) {
+  for (size_t p = 0; p < items; p += 4, x += 4, codes += 4 * STILL_PANEL_ROWS) {
+    __m512i of_w[PANEL_VECTORS];
+    UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) of_w[v] =
+        _mm512_loadu_si512(codes + v * 4 * VF);
+    UNROLL for (size_t r = 0; r < rows; r++) {
+      const __m512i of_x = broadcast4(x + r * 2 * x_row);
+      UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) dot[r][v] =
+          _mm512_dpbusd_epi32(dot[r][v], of_w[v], of_x);
+    }
+  }
 }
 
 /* rows, items (of a scale) and has_minima are constants where this is used. */
@@ -412,25 +419,21 @@ multiply_tile(const panel_tile *t, const size_t rows, const size_t items, const 
     UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) sum[r][v] = vf_zero();
   }
   for (size_t i = 0; i < t->depth; i += items) {
-    __m512i dot[TILE_ROWS][PANEL_VECTORS];
-    UNROLL for (size_t r = 0; r < rows; r++) {
-      const int32_t *totals = t->totals + r * 2 * x_parts + i / 16;
-      __m512i start = has_minima ? _mm512_setzero_si512() : broadcast4(totals);
-      if (!has_minima && items == PART) start = _mm512_add_epi32(start, broadcast4(totals + 1));
-      UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) dot[r][v] = start;
-    }
     const int8_t *x = t->x + i;
     const uint8_t *codes = panel->codes[i / 4][0];
-    for (size_t p = 0; p < items; p += 4, x += 4, codes += 4 * STILL_PANEL_ROWS) {
-      __m512i of_w[PANEL_VECTORS];
-      UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) of_w[v] =
-          _mm512_loadu_si512(codes + v * 4 * VF);
-      UNROLL for (size_t r = 0; r < rows; r++) {
-        const __m512i of_x = broadcast4(x + r * 2 * x_row);
-        UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) dot[r][v] =
-            _mm512_dpbusd_epi32(dot[r][v], of_w[v], of_x);
-      }
+    __m512i dot[TILE_ROWS][PANEL_VECTORS];
+    UNROLL for (size_t r = 0; r < rows; r++) {
+      UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) dot[r][v] = _mm512_setzero_si512();
     }
+    add_products(dot, codes, x, x_row, rows, items);
+    UNROLL for (size_t r = 0; r < rows; r++) {
+      const int32_t *halves = t->halves + r * STILL_PART_TOTALS * x_parts + i / 16;
+      __m512i start = has_minima ? _mm512_setzero_si512() : broadcast4(halves);
+      if (!has_minima && items == PART) start = _mm512_add_epi32(start, broadcast4(halves + 1));
+      UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) dot[r][v] =
+          _mm512_add_epi32(_mm512_slli_epi32(dot[r][v], 8), start);
+    }
+    add_products(dot, codes, x + x_row, x_row, rows, items);
     const size_t part = i / PART;
     UNROLL for (size_t v = 0; v < PANEL_VECTORS; v++) {
       const vf scale = vf_load(panel->scales[i / items] + v * VF);
@@ -490,10 +493,10 @@ static void matmul_panel(float *c, size_t c_row, const still_integers *x, size_t
                   .x_row = x_row,
                   .n = n,
                   .depth = depth,
-                  .x = bytes_of(x) + first,
+                  .x = split_high(x) + first,
                   .scales = x->scales + part,
                   .sums = x->sums + part,
-                  .totals = x->totals + 2 * part,
+                  .halves = split_halves(x, x_row) + 2 * part,
                   .panel = panel,
                   .accumulate = accumulate};
   const size_t count = (m + TILE_ROWS - 1) / TILE_ROWS, rows = m / count, longer = m % count;
@@ -504,7 +507,7 @@ static void matmul_panel(float *c, size_t c_row, const still_integers *x, size_t
     t.x += here * 2 * x_row;
     t.scales += parts;
     t.sums += parts;
-    t.totals += 2 * parts;
+    t.halves += STILL_PART_TOTALS * parts;
   }
 }
 

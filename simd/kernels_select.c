@@ -29,6 +29,9 @@ static const level levels[] = {
 #ifdef STILL_HAVE_AVX512VNNI
     {"avx512vnni", still_kernels_avx512vnni},
 #endif
+#ifdef STILL_HAVE_AMX
+    {"amx", still_kernels_amx},
+#endif
 #ifdef STILL_HAVE_NEON
     {"neon", still_kernels_neon},
 #endif

@@ -6,7 +6,7 @@
 set -eu
 command -v objdump >/dev/null || exit 77
 objdump -d --no-show-raw-insn "$1" | awk '
-  / file format / { member = $1; wide = member ~ /kernels_avx/ }
+  / file format / { member = $1; wide = member ~ /kernels_(avx|amx)/ }
   /^ +[0-9a-f]+:/ {
     count++
     if ($2 !~ /^v/ || $2 ~ /^ver[rw]$/) next

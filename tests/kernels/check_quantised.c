@@ -136,13 +136,11 @@ static void run_unpack(check *c, const weight_type *type) {
   }
 }
 
-/* The largest integer that activations become. */
-static double most_of(const check *c) {
-  return strcmp(c->kernels->name, "avx512vnni") ? 32767 : 127;
-}
+/* What the largest activation of 32 becomes, at least. */
+enum { MOST = 127 * 256 };
 
 /* One row against float64. Activations as integers with a scale for each 32 err by at most half of
- * largest / most_of each, and each is multiplied by a weight's parts; all else is float
+ * largest / MOST each, and each is multiplied by a weight's parts; all else is float
  * rounding, of some items / 8 sums of products. */
 static void check_row(check *c, const weight_type *type, size_t r, double got, const uint8_t *row,
                       const float *x, size_t dim) {
@@ -157,7 +155,7 @@ static void check_row(check *c, const weight_type *type, size_t r, double got, c
       size += weight * fabs(x[j]);
       largest = larger(largest, fabs(x[j]));
     }
-    bound += weights * largest / most_of(c) * 0.51 + size * HALF_ULP * (double)(dim / 8 + 16) +
+    bound += weights * largest / MOST * 0.51 + size * HALF_ULP * (double)(dim / 8 + 16) +
              weights * 0x1p-100;
   }
   check_close(c, "row", r, 0, got, sum, bound);
@@ -166,7 +164,7 @@ static void check_row(check *c, const weight_type *type, size_t r, double got, c
 static still_integers row_of(const still_integers *x, size_t row, size_t dim) {
   const size_t scales = dim / 32;
   return (still_integers){x->values + row * dim, x->scales + row * scales, x->sums + row * scales,
-                          x->totals + row * 2 * scales};
+                          x->totals + row * STILL_PART_TOTALS * scales};
 }
 
 /* Activations (rows x dim) as integers. */
@@ -175,7 +173,8 @@ static still_integers integers_of(check *c, const float *x, size_t rows, size_t 
   const still_integers out = {check_output(c, rows, dim, dim, sizeof(int16_t)),
                               check_output(c, rows, scales, scales, sizeof(float)),
                               check_output(c, rows, scales, scales, sizeof(float)),
-                              check_output(c, rows, 2 * scales, 2 * scales, sizeof(int32_t))};
+                              check_output(c, rows, STILL_PART_TOTALS * scales,
+                                           STILL_PART_TOTALS * scales, sizeof(int32_t))};
   for (size_t r = 0; r < rows; r++) {
     const still_integers row = row_of(&out, r, dim);
     c->kernels->to_integers(&row, x + r * dim, dim);
@@ -248,9 +247,65 @@ static void one_panel(check *c, const weight_type *type, size_t m, size_t n, siz
 }
 
 static void run_panel(check *c, const weight_type *type) {
-  for (size_t m = 1; m < 14; m++)
-    one_panel(c, type, m, m < 4 ? STILL_PANEL_ROWS : 1 + check_below(c, STILL_PANEL_ROWS),
+  const size_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 48};
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+    one_panel(c, type, rows[i],
+              i % 4 == 3 ? STILL_PANEL_ROWS : 1 + check_below(c, STILL_PANEL_ROWS),
               type->items * (1 + check_below(c, STILL_PANEL_DEPTH / type->items)));
+}
+
+/* ---- pairs of bf16 ---- */
+
+/* Half an ulp of a low (2^-18 of the value) on either side and the product of two lows (2^-18), and of
+ * the sums of floats. */
+static void check_pairs_row(check *c, size_t i, size_t r, double got, const float *x,
+                            const float *w, size_t depth) {
+  double sum = 0, size = 0;
+  for (size_t p = 0; p < depth; p++) {
+    sum += (double)x[p] * w[p];
+    size += fabs((double)x[p] * w[p]);
+  }
+  const double bound = size * (3 * 0x1p-18 + HALF_ULP * (double)(depth + 16)) + 0x1p-100;
+  check_close(c, "row", i, r, got, sum, bound);
+}
+
+static void one_pairs(check *c, size_t m, size_t n, size_t depth) {
+  check_case(c, "m %zu n %zu depth %zu", m, n, depth);
+  const size_t c_row = n + check_below(c, 3), x_row = depth + 32 * check_below(c, 3);
+  const size_t first = x_row - depth, panels = (n + STILL_PANEL_ROWS - 1) / STILL_PANEL_ROWS;
+  const float *w = check_rough(c, n * depth, 1), *x = check_rough(c, m * x_row, 100);
+  const size_t across = x_row / STILL_PAIR_COLUMNS,
+               down = (m + STILL_PAIR_ROWS - 1) / STILL_PAIR_ROWS;
+  still_pair_tile *pairs = check_output(c, down, across, across, sizeof *pairs);
+  still_pair_panel *panel = check_output(c, panels, 1, 1, sizeof *panel);
+  float *out = check_output(c, m, n, c_row, sizeof *out);
+  float *row = check_output(c, 1, n, n, sizeof *row);
+  check_seal(c);
+  for (size_t i = 0; i < m; i += STILL_PAIR_ROWS)
+    c->kernels->to_pairs(pairs + i / STILL_PAIR_ROWS * across, x + i * x_row, x_row,
+                         m - i < STILL_PAIR_ROWS ? m - i : STILL_PAIR_ROWS, x_row);
+  for (size_t r = 0; r < n; r += STILL_PANEL_ROWS)
+    c->kernels->pack_pairs(panel + r / STILL_PANEL_ROWS, w + r * depth, depth,
+                           n - r < STILL_PANEL_ROWS ? n - r : STILL_PANEL_ROWS, depth);
+  c->kernels->matmul_pairs(out, c_row, pairs, across, first, panel, m, n, depth, 0);
+  check_padding(c);
+  for (size_t i = 0; i < m; i++)
+    for (size_t r = 0; r < n; r++)
+      check_pairs_row(c, i, r, out[i * c_row + r], x + i * x_row + first, w + r * depth, depth);
+  const size_t i = check_below(c, m); /* the same bits in any company, and twice that when added */
+  still_pair_tile *one = check_output(c, 1, across, across, sizeof *one);
+  c->kernels->to_pairs(one, x + i * x_row, x_row, 1, x_row);
+  c->kernels->matmul_pairs(row, n, one, across, first, panel, 1, n, depth, 0);
+  check_same_bits(c, "one row", row, out + i * c_row, n * sizeof *row);
+  c->kernels->matmul_pairs(row, n, one, across, first, panel, 1, n, depth, 1);
+  for (size_t r = 0; r < n; r++)
+    check_pairs_row(c, i, r, row[r] / 2, x + i * x_row + first, w + r * depth, depth);
+}
+
+static void run_pairs(check *c) {
+  for (size_t m = 1; m < 70; m += 1 + m / 4)
+    one_pairs(c, m, m % 2 ? STILL_PANEL_ROWS : 1 + check_below(c, 3 * STILL_PANEL_ROWS),
+              32 * (1 + check_below(c, STILL_PAIR_DEPTH / 32)));
 }
 
 enum { BENCH_DEPTH = 256, BENCH_ROWS = 504 };
@@ -264,6 +319,18 @@ static void call_panel(const still_kernels *k, float *out, const float *in, stil
   pack(&panel, in, row_bytes, STILL_PANEL_ROWS, BENCH_DEPTH);
   k->matmul_panel(out, STILL_PANEL_ROWS, &x, BENCH_DEPTH, 0, &panel, BENCH_ROWS, STILL_PANEL_ROWS,
                   BENCH_DEPTH, 0);
+}
+
+static void call_pairs(const still_kernels *k, float *out, const float *in) {
+  static still_pair_panel panel;
+  k->pack_pairs(&panel, in, BENCH_DEPTH, STILL_PANEL_ROWS, BENCH_DEPTH);
+  k->matmul_pairs(out, STILL_PANEL_ROWS, (const still_pair_tile *)(in + (1 << 16)),
+                  BENCH_DEPTH / STILL_PAIR_COLUMNS, 0, &panel, BENCH_ROWS, STILL_PANEL_ROWS,
+                  BENCH_DEPTH, 0);
+}
+
+static bool has_pairs(const still_kernels *k) {
+  return k->to_pairs && k->pack_pairs && k->matmul_pairs;
 }
 
 #define TEST(name)                                                                                 \
@@ -319,5 +386,7 @@ const check_test check_quantised[] = {
     ROW(q4_k, 256, 144),
     ROW(q5_k, 256, 176),
     ROW(q6_k, 256, 210),
+    {"matmul_pairs", run_pairs, call_pairs, 2. * BENCH_ROWS *STILL_PANEL_ROWS *BENCH_DEPTH, "flop",
+     has_pairs},
     {0},
 };

@@ -83,7 +83,7 @@ static void test_tables_are_full(void **state) {
   memcpy(portable, still_kernels_level("portable"), sizeof portable);
   int missing = 0;
   for (size_t i = 0; i < MEMBERS; i++) missing += !portable[i];
-  assert_int_equal(missing, 19); /* all of quantised weights but Q8_0 to floats */
+  assert_int_equal(missing, 22); /* all of quantised weights but Q8_0 to floats, and the pairs */
   for (const char *const *level = still_kernels_levels(); *level; level++) {
     memcpy(members, still_kernels_level(*level), sizeof members);
     for (size_t i = 0; i < MEMBERS; i++) assert_true(members[i] || !portable[i]);
@@ -97,12 +97,26 @@ static void test_tables_are_full(void **state) {
 static void test_registers_must_be_saved(void **state) {
   (void)state;
   const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
-  const still_x86_facts all = {bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C, bit_AVX2 | avx512,
-                               bit_AVX512VNNI, 0xe7};
+  const still_x86_facts all = {bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C,
+                               bit_AVX2 | avx512,
+                               bit_AVX512VNNI,
+                               bit_AMX_TILE | bit_AMX_BF16,
+                               bit_AVX512BF16,
+                               0x600e7};
   assert_true(still_x86_allows(&all, "avx512"));
   assert_true(still_x86_allows(&all, "avx512vnni"));
+  assert_true(still_x86_allows(&all, "amx"));
   assert_false(still_x86_allows(&all, "neon"));
   still_x86_facts facts = all;
+  facts.xcr0 = 0x200e7;
+  assert_false(still_x86_allows(&facts, "amx"));
+  assert_true(still_x86_allows(&facts, "avx512vnni"));
+  facts = all;
+  facts.leaf7_edx = bit_AMX_TILE;
+  assert_false(still_x86_allows(&facts, "amx"));
+  facts = all;
+  facts.leaf7_1_eax = 0;
+  assert_false(still_x86_allows(&facts, "amx"));
   facts.xcr0 = 0x07;
   assert_false(still_x86_allows(&facts, "avx512"));
   assert_true(still_x86_allows(&facts, "avx2"));
@@ -122,6 +136,7 @@ static void test_registers_must_be_saved(void **state) {
   facts = all;
   facts.leaf7_ecx = 0;
   assert_false(still_x86_allows(&facts, "avx512vnni"));
+  assert_false(still_x86_allows(&facts, "amx"));
   assert_true(still_x86_allows(&facts, "avx512"));
 }
 #else

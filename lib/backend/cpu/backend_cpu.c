@@ -123,6 +123,8 @@ static void destroy(still_backend *backend) {
   still_free(cpu->integers.scales);
   still_free(cpu->integers.sums);
   still_free(cpu->integers.totals);
+  still_free(cpu->pairs);
+  still_free(cpu->pair_rooms);
   still_free(cpu);
 }
 
@@ -174,9 +176,8 @@ still_status still_backend_cpu_create(still_backend **out, int threads) {
 }
 
 size_t still_backend_cpu_work_bytes(int threads, size_t n, size_t dim, size_t widest) {
-  const size_t angles = 2 * n * (dim / 2);     /* cosine and sine */
-  const size_t scales = 4 * n * (widest / 32); /* sums, and twice as many totals */
-  return ((size_t)still_resolve_threads(threads) * still_cpu_matmul_work() + angles + scales) *
-             sizeof(float) +
-         n * widest * sizeof(int16_t);
+  const size_t angles = 2 * n * (dim / 2); /* cosine and sine */
+  threads = still_resolve_threads(threads);
+  return ((size_t)threads * still_cpu_matmul_work() + angles) * sizeof(float) +
+         still_cpu_activation_bytes(threads, n, widest);
 }

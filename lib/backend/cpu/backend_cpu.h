@@ -39,9 +39,12 @@ typedef struct still_angles {
 typedef struct still_backend_cpu {
   still_backend base;
   still_angles angles;
-  float *work;             /* threads x still_cpu_matmul_work() floats */
-  still_integers integers; /* activations of the product at work */
-  size_t integer_capacity; /* values */
+  float *work;                        /* threads x still_cpu_matmul_work() floats */
+  still_integers integers;            /* activations of the product at work */
+  size_t integer_capacity;            /* values */
+  still_pair_tile *pairs;             /* the same as pairs of bf16 */
+  size_t pair_capacity;               /* tiles */
+  struct still_pair_room *pair_rooms; /* of the threads */
 } still_backend_cpu;
 
 static inline still_backend_cpu *still_cpu(still_backend *backend) {
@@ -50,6 +53,8 @@ static inline still_backend_cpu *still_cpu(still_backend *backend) {
 
 /* matmul_cpu.c */
 size_t still_cpu_matmul_work(void);
+/* Bytes for n rows of activations as integers or pairs; columns: the widest of quantised weights, 0 = none. */
+size_t still_cpu_activation_bytes(int threads, size_t n, size_t columns);
 still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
                               const still_buffer *in, size_t n, int accumulate);
 

@@ -5,13 +5,15 @@
  * converted to floats, transposed into tiles and multiplied by the matmul kernel, which is as fast as OpenBLAS here (0.9
  * to 1.05 times, one core with AVX2, shapes from 256 x 256 to 2048 x 8192, 512 rows) and, unlike it, sums in the same order
  * for any number of threads and any split of the rows. Quantised weights are multiplied as integers where the CPU level has
- * kernels for that: the activations then become integers once for the whole product.
+ * kernels for that: the activations then become integers once for the whole product; with AMX, as pairs of bf16.
  */
 #include "backend/cpu/backend_cpu.h"
 #include "base/memory.h"
 #include "base/threads.h"
 #include "simd/kernel_facts.h"
 #include "simd/kernels.h"
+
+#include <string.h>
 
 enum {
   FEW = 8,          /* rows of activations up to which the matrix-vector kernels win */
@@ -23,15 +25,34 @@ enum {
   IN_ROWS = 64,          /* as many of activations, share the second-level cache */
   CONVERTED = TILE * PANEL_DEPTH,
   WORK = PANEL_ROWS * PANEL_DEPTH + CONVERTED,
+  PIECE_PANELS = 8, /* of pairs, 256 KiB, */
+  PIECE_ROWS = PIECE_PANELS * STILL_PANEL_ROWS,
+  PIECE_IN = 512,          /* and 512 KiB of sums: what a second-level cache holds */
   WORTH_A_TEAM = 1 << 17,  /* multiply-adds: some 4 microseconds of one thread */
   WORTH_INTEGERS = 1 << 14 /* activations: the same */
 };
+
+typedef struct still_pair_room {
+  still_pair_panel panels[PIECE_PANELS];
+  float sums[PIECE_IN * PIECE_ROWS];
+} pair_room;
+
+size_t still_cpu_activation_bytes(int threads, size_t n, size_t columns) {
+  if (!columns) return 0;
+  const size_t a_part = SCALED_BLOCK * sizeof(int16_t) + (2 + STILL_PART_TOTALS) * sizeof(float);
+  const size_t a_row = columns / SCALED_BLOCK * a_part;
+  if (!still_kernels_get()->matmul_pairs) return n * a_row;
+  const size_t tiles = (n + STILL_PAIR_ROWS - 1) / STILL_PAIR_ROWS * (columns / STILL_PAIR_COLUMNS);
+  return still_smaller(n, FEW_INTEGERS) * a_row + tiles * sizeof(still_pair_tile) +
+         (size_t)threads * sizeof(pair_room);
+}
 
 size_t still_cpu_matmul_work(void) {
   return WORK;
 }
 
 _Static_assert(sizeof(still_panel) <= WORK * sizeof(float), "a panel of integers fits");
+_Static_assert(STILL_PANEL_ROWS *STILL_PAIR_DEPTH <= WORK, "the floats of a panel of pairs fit");
 
 /* The kernels for one type of quantised blocks; NULL where the CPU level has none. */
 typedef struct integer_kernels {
@@ -43,7 +64,8 @@ typedef struct matrix_product {
   float *out;
   const float *in;
   integer_kernels integers;
-  still_integers x; /* `in` as integers, where there are such kernels */
+  still_integers x;       /* `in` as integers, where there are such kernels */
+  still_pair_tile *pairs; /* or as pairs of bf16 */
   const still_weight *weight;
   size_t n;
   bool accumulate;
@@ -74,7 +96,7 @@ static still_integers integers_row(const matrix_product *product, size_t row) {
   const size_t columns = product->weight->columns, parts = columns / SCALED_BLOCK;
   const still_integers *x = &product->x;
   return (still_integers){x->values + row * columns, x->scales + row * parts, x->sums + row * parts,
-                          x->totals + 2 * row * parts};
+                          x->totals + STILL_PART_TOTALS * row * parts};
 }
 
 static still_status make_integers(still_backend_cpu *cpu, matrix_product *product) {
@@ -84,7 +106,8 @@ static still_status make_integers(still_backend_cpu *cpu, matrix_product *produc
     STILL_TRY(STILL_REALLOC(&cpu->integers.values, count, "activations as integers"));
     STILL_TRY(STILL_REALLOC(&cpu->integers.scales, count / SCALED_BLOCK, "their scales"));
     STILL_TRY(STILL_REALLOC(&cpu->integers.sums, count / SCALED_BLOCK, "their sums"));
-    STILL_TRY(STILL_REALLOC(&cpu->integers.totals, count / SCALED_BLOCK * 2, "their totals"));
+    STILL_TRY(STILL_REALLOC(&cpu->integers.totals, count / SCALED_BLOCK * STILL_PART_TOTALS,
+                            "their totals"));
     cpu->integer_capacity = count;
   }
   product->x = cpu->integers;
@@ -94,6 +117,25 @@ static still_status make_integers(still_backend_cpu *cpu, matrix_product *produc
     const still_integers row = integers_row(product, i);
     kernels->to_integers(&row, product->in + i * columns, columns);
   }
+  return STILL_OK;
+}
+
+static still_status make_pairs(still_backend_cpu *cpu, matrix_product *product) {
+  const size_t columns = product->weight->columns, across = columns / STILL_PAIR_COLUMNS;
+  const size_t count = (product->n + STILL_PAIR_ROWS - 1) / STILL_PAIR_ROWS * across;
+  if (count > cpu->pair_capacity) {
+    cpu->pair_capacity = 0;
+    STILL_TRY(STILL_REALLOC(&cpu->pairs, count, "activations as pairs"));
+    cpu->pair_capacity = count;
+    if (!cpu->pair_rooms)
+      STILL_TRY(STILL_ALLOC(&cpu->pair_rooms, (size_t)cpu->base.threads, "panels of pairs"));
+  }
+  product->pairs = cpu->pairs;
+  const still_kernels *kernels = still_kernels_get();
+  STILL_OMP(parallel for schedule(static) num_threads(cpu->base.threads) if (product->n * columns > WORTH_INTEGERS))
+  for (size_t i = 0; i < product->n; i += STILL_PAIR_ROWS)
+    kernels->to_pairs(product->pairs + i / STILL_PAIR_ROWS * across, product->in + i * columns,
+                      columns, still_smaller(product->n - i, STILL_PAIR_ROWS), columns);
   return STILL_OK;
 }
 
@@ -212,6 +254,65 @@ static void integer_panel_piece(const still_backend_cpu *cpu, const matrix_produ
   }
 }
 
+/* out (n x rows of W, from `first` on) = or += sums (n x PIECE_ROWS) */
+static void store_sums(const matrix_product *product, size_t begin, size_t n, size_t first,
+                       size_t count, const float *sums) {
+  const still_kernels *kernels = still_kernels_get();
+  for (size_t i = 0; i < n; i++) {
+    float *out = product->out + (begin + i) * product->weight->rows + first;
+    const float *from = sums + i * PIECE_ROWS;
+    if (product->accumulate)
+      kernels->add(out, from, count);
+    else
+      memcpy(out, from, count * sizeof *out);
+  }
+}
+
+/* Pairs of bf16, `count` rows of W with PIECE_IN rows of activations: panels and sums stay in the second-level cache, a
+ * block of activations in the first; the activations come from further away, once. */
+static void pair_panel_piece(const still_backend_cpu *cpu, const matrix_product *product,
+                             size_t first, size_t count, float *work, pair_room *room) {
+  const still_kernels *kernels = still_kernels_get();
+  const still_weight *weight = product->weight;
+  const size_t columns = weight->columns, across = columns / STILL_PAIR_COLUMNS;
+  for (size_t begin = 0; begin < product->n; begin += PIECE_IN) {
+    const size_t n = still_smaller(PIECE_IN, product->n - begin);
+    for (size_t p = 0; p < columns && !still_backend_stops(&cpu->base); p += STILL_PAIR_DEPTH) {
+      const size_t depth = still_smaller(STILL_PAIR_DEPTH, columns - p);
+      for (size_t r = 0; r < count; r += STILL_PANEL_ROWS) {
+        size_t stride;
+        const size_t rows = still_smaller(STILL_PANEL_ROWS, count - r);
+        const float *from = float_rows(weight, first + r, rows, p, depth, work, &stride);
+        kernels->pack_pairs(&room->panels[r / STILL_PANEL_ROWS], from, stride, rows, depth);
+      }
+      kernels->matmul_pairs(room->sums, PIECE_ROWS,
+                            product->pairs + begin / STILL_PAIR_ROWS * across, across, p,
+                            room->panels, n, count, depth, p != 0);
+    }
+    store_sums(product, begin, n, first, count, room->sums);
+  }
+}
+
+/* Rows of W in a piece: equal shares for the threads, cut up where that is more than PIECE_PANELS. No border
+ * shows in the results. */
+static size_t pair_piece_rows(const still_weight *weight, int team) {
+  const size_t all = (weight->rows + STILL_PANEL_ROWS - 1) / STILL_PANEL_ROWS;
+  const size_t share = (all + (size_t)team - 1) / (size_t)team;
+  const size_t cuts = (share + PIECE_PANELS - 1) / PIECE_PANELS;
+  return (share + cuts - 1) / cuts * STILL_PANEL_ROWS;
+}
+
+static void multiply_pairs(const still_backend_cpu *cpu, const matrix_product *product) {
+  const int team = team_size(cpu, product);
+  const size_t rows = pair_piece_rows(product->weight, team), all = product->weight->rows;
+  STILL_OMP(parallel for schedule(static) num_threads(team))
+  for (size_t first = 0; first < all; first += rows) {
+    const size_t thread = (size_t)omp_get_thread_num();
+    pair_panel_piece(cpu, product, first, still_smaller(rows, all - first),
+                     cpu->work + thread * WORK, cpu->pair_rooms + thread);
+  }
+}
+
 static void multiply_many(const still_backend_cpu *cpu, const matrix_product *product) {
   const int team = team_size(cpu, product);
   const size_t rows = product->integers.pack ? STILL_PANEL_ROWS : PANEL_ROWS;
@@ -226,6 +327,12 @@ static void multiply_many(const still_backend_cpu *cpu, const matrix_product *pr
   (void)team;
 }
 
+/* Whether its products with many rows are of pairs: quantised types, which are coarser than these. */
+static bool has_pairs(const still_weight *weight) {
+  return still_kernels_get()->matmul_pairs && weight->columns % SCALED_BLOCK == 0 &&
+         still_type_traits_get(weight->tensor.type)->block_items > 1;
+}
+
 still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
                               const still_buffer *in, size_t n, int accumulate) {
   still_backend_cpu *cpu = still_cpu(backend);
@@ -235,11 +342,15 @@ still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const s
                             .weight = weight,
                             .n = n,
                             .accumulate = accumulate != 0};
-  const bool few = n <= (product.integers.pack ? FEW_INTEGERS : FEW);
-  if (few ? product.integers.matvec != NULL : product.integers.pack != NULL)
+  const bool pairs = has_pairs(weight), panels = pairs || product.integers.pack;
+  const bool few = n <= (panels ? FEW_INTEGERS : FEW);
+  if (few ? product.integers.matvec != NULL : !pairs && product.integers.pack)
     STILL_TRY(make_integers(cpu, &product));
+  if (!few && pairs) STILL_TRY(make_pairs(cpu, &product));
   if (few)
     multiply_few(cpu, &product);
+  else if (pairs)
+    multiply_pairs(cpu, &product);
   else
     multiply_many(cpu, &product);
   if (still_backend_stops(backend))
