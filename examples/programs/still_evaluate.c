@@ -49,7 +49,7 @@ static const program_flag evaluate_flags[] = {
               "haystack.txt",
               &arguments.haystack),
     FLAG_TEXT("--questions", "FILE",
-              "JSON lines for the task documents: question, context, answers (as SQuAD's)",
+              "JSON lines for the task documents: question, context, answers, title (as SQuAD's)",
               &arguments.questions),
     FLAG_TEXT("--babi", "FOLDER", "bAbI's files, for the tasks babi1 .. babi5", &arguments.babi),
     FLAG_TEXT("--templates", "FILE",

@@ -64,6 +64,9 @@ typedef struct still_evaluation_run {
  *                                      second to the fourth, the first being dots
  *   documents        qa                a question of the user's (`questions`) with its paragraphs
  *                                      among those of other questions, as many as there is room for
+ *                                      (RULER: the same number in all samples of a length): first
+ *                                      the others of its own article (the same "title"), then any,
+ *                                      all in random order
  *
  * and reasoning in the style of BABILong (Kuratov et al. 2024): facts spread over prose, the
  * question about the last state of things.
@@ -71,6 +74,12 @@ typedef struct still_evaluation_run {
  *   qa1 .. qa5       where is a person, where is a thing, where was it before, directions, who gave
  *                    what to whom: stories of our own wording
  *   babi1 .. babi5   the same with facts, questions and answers of bAbI's own files
+ *
+ * As BABILong's generator does it, sentences of fewer than 10 tokens are left out of the prose (of
+ * the model's tokens here, GPT-2's there), each fact stands at a place drawn from all those between
+ * sentences, and one sentence is cut to make the length exact (the first one at its beginning here,
+ * the last one at its end there). A length is that of the whole sample with what is kept free for
+ * the answer; BABILong counts facts and prose, and so leaves room for its instructions.
  */
 STILL_API const char *still_evaluation_task_name(size_t index); /* NULL after the last */
 
@@ -111,8 +120,9 @@ typedef struct still_evaluation_options {
   const char *babi;     /* folder with bAbI's qa1_..._test.txt and so on */
   const char
       *questions; /* JSON lines for `documents`: {"question", "context": a paragraph or a list
-                            of them, "answers": a text, a list or {"text": a list}}, as SQuAD's;
-                            paragraphs of other questions are the haystack */
+                            of them, "answers": a text, a list or {"text": a list}, "title": of the
+                            article (may be missing)}, as SQuAD's; paragraphs of other questions
+                            are the haystack */
   const char *templates; /* JSON with the wording, as templates.json of the model needle */
   const char *keys;      /* JSON list of words for keys, or an object with the list "evaluation" */
   const char *results;   /* to be written: JSON lines, a head with command, settings and each run's

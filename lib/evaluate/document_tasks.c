@@ -12,23 +12,50 @@ typedef struct collection {
   const still_questions *questions;
   const still_question *question;
   still_random shuffle;
-  size_t *others; /* paragraphs that the question does not need, in random order */
+  size_t *others; /* paragraphs that the question does not need: those of its own article first,
+                     both parts in random order */
   size_t other_count;
 } collection;
 
-static bool is_needed(const collection *c, size_t paragraph) {
-  for (size_t i = c->question->first; i < c->question->end; i++)
-    if (c->questions->needed[i] == paragraph) return true;
-  return false;
+/* What a paragraph is to a question. */
+typedef enum kinship { STRANGE, SAME_ARTICLE, NEEDED } kinship;
+
+static bool same_article(const still_question *a, const still_question *b) {
+  return a->title && b->title && !strcmp(a->title, b->title);
+}
+
+static void relate(const still_questions *all, const still_question *q, kinship is, kinship *kin) {
+  for (size_t i = q->first; i < q->end; i++) kin[all->needed[i]] = is;
+}
+
+static void relate_all(const collection *c, kinship *kin) {
+  for (size_t i = 0; i < c->questions->count; i++)
+    if (same_article(&c->questions->items[i], c->question))
+      relate(c->questions, &c->questions->items[i], SAME_ARTICLE, kin);
+  relate(c->questions, c->question, NEEDED, kin);
+}
+
+static void add_kin(collection *c, const size_t *order, const kinship *kin, kinship wanted) {
+  for (size_t i = 0; i < c->questions->paragraphs.count; i++)
+    if (kin[order[i]] == wanted) c->others[c->other_count++] = order[i];
 }
 
 static still_status find_others(collection *c, still_random *random) {
   const size_t count = c->questions->paragraphs.count;
-  STILL_TRY(STILL_ALLOC(&c->others, count, "documents"));
-  still_shuffle(random, c->others, count);
-  for (size_t i = 0; i < count; i++)
-    if (!is_needed(c, c->others[i])) c->others[c->other_count++] = c->others[i];
-  return STILL_OK;
+  kinship *kin;
+  size_t *order;
+  STILL_TRY(STILL_ALLOC(&kin, count, "documents"));
+  still_status status = STILL_ALLOC(&order, count, "documents");
+  if (!status) status = STILL_ALLOC(&c->others, count, "documents");
+  if (!status) {
+    relate_all(c, kin);
+    still_shuffle(random, order, count);
+    add_kin(c, order, kin, SAME_ARTICLE);
+    add_kin(c, order, kin, STRANGE);
+  }
+  still_free(order);
+  still_free(kin);
+  return status;
 }
 
 /* The paragraphs of a prompt with `others` of the others: needed[place] or others[place - needed]. */

@@ -119,6 +119,9 @@ static still_status make_material(const evaluation *e, const still_model *model,
   if (!status && e->haystack) {
     status = still_passage_from_text(&material->prose, material->tokenizer, e->haystack,
                                      e->haystack_bytes);
+    if (!status)
+      status =
+          still_passage_select(&material->background, &material->prose, STILL_BACKGROUND_TOKENS);
     if (status) still_fail_in(status, "%s", e->options->haystack);
   }
   return status;
@@ -126,6 +129,7 @@ static still_status make_material(const evaluation *e, const still_model *model,
 
 static void free_material(still_task_material *material) {
   still_passage_free(&material->prose);
+  still_passage_free(&material->background);
   still_passage_free(&material->noise);
 }
 

@@ -23,6 +23,14 @@ static still_status make_room(still_passage *p, size_t tokens) {
   return STILL_OK;
 }
 
+static still_status add_ids(still_passage *p, const still_token *ids, size_t count) {
+  STILL_TRY(make_room(p, count));
+  memcpy(p->ids + p->starts[p->count], ids, count * sizeof *ids);
+  p->starts[p->count + 1] = p->starts[p->count] + count;
+  p->count++;
+  return STILL_OK;
+}
+
 still_status still_passage_add(still_passage *p, const still_tokenizer *tokenizer,
                                const char *sentence, size_t bytes) {
   char *spaced;
@@ -33,12 +41,7 @@ still_status still_passage_add(still_passage *p, const still_tokenizer *tokenize
   memcpy(spaced + 1, sentence, bytes);
   still_status status =
       still_tokenize_new(tokenizer, spaced, bytes + 1, STILL_TOKENIZE_CONTINUE, &ids, &count);
-  if (!status) status = make_room(p, count);
-  if (!status) {
-    memcpy(p->ids + p->starts[p->count], ids, count * sizeof *ids);
-    p->starts[p->count + 1] = p->starts[p->count] + count;
-    p->count++;
-  }
+  if (!status) status = add_ids(p, ids, count);
   still_free(spaced);
   still_free(ids);
   return status;
@@ -80,6 +83,14 @@ still_status still_passage_from_text(still_passage *p, const still_tokenizer *to
   if (!status && !p->count)
     status = still_fail(STILL_ERROR_FORMAT, "the text has no sentence, one is needed");
   return status;
+}
+
+still_status still_passage_select(still_passage *p, const still_passage *from, size_t fewest) {
+  for (size_t i = 0; i < from->count; i++) {
+    const size_t count = from->starts[i + 1] - from->starts[i];
+    if (count >= fewest) STILL_TRY(add_ids(p, from->ids + from->starts[i], count));
+  }
+  return STILL_OK;
 }
 
 void still_passage_free(still_passage *p) {
@@ -126,4 +137,14 @@ size_t still_slice_nearest(const still_slice *slice, double at) {
     begin += sentence_length(slice->passage, slice->first + i) - (i ? 0 : slice->skip);
   }
   return best;
+}
+
+size_t still_slice_place(const still_slice *slice, double share) {
+  const size_t cut = slice->skip > 0; /* the first sentence, if it is */
+  const size_t places = slice->sentences - (slice->sentences ? cut : 0) + 1;
+  const size_t before = cut + (size_t)(share * (double)places);
+  size_t at = 0;
+  for (size_t i = 0; i < before && i < slice->sentences; i++)
+    at += sentence_length(slice->passage, slice->first + i) - (i ? 0 : slice->skip);
+  return at;
 }

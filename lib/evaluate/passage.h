@@ -19,6 +19,8 @@ still_status still_passage_from_text(still_passage *passage, const still_tokeniz
                                      const char *text, size_t bytes);
 still_status still_passage_add(still_passage *passage, const still_tokenizer *tokenizer,
                                const char *sentence, size_t bytes);
+/* Adds those sentences of another passage that have at least so many tokens. */
+still_status still_passage_select(still_passage *passage, const still_passage *from, size_t fewest);
 void still_passage_free(still_passage *passage);
 
 /* n tokens that end with a sentence, from about `first` (any number, taken modulo count) on; after
@@ -34,5 +36,7 @@ still_slice still_passage_slice(const still_passage *passage, uint64_t first, si
 void still_slice_copy(const still_slice *slice, size_t from, size_t to, still_token *ids);
 /* The place nearest to `at` where a sentence may be put in: before a whole sentence, or the end. */
 size_t still_slice_nearest(const still_slice *slice, double at);
+/* One of all such places, share (0 .. below 1) of them before it. */
+size_t still_slice_place(const still_slice *slice, double share);
 
 #endif

@@ -62,7 +62,7 @@ static still_status add_paragraph(void *user, const char *text) {
 
 static still_status read_question(void *user, const still_json *line) {
   still_questions *all = user;
-  const char *text;
+  const char *text, *title = NULL;
   if (all->count == all->room) {
     const size_t room = 2 * all->room + 64;
     STILL_TRY(STILL_REALLOC(&all->items, room, "questions"));
@@ -71,6 +71,8 @@ static still_status read_question(void *user, const still_json *line) {
   still_question *q = &all->items[all->count++];
   STILL_TRY(still_json_get_string(line, "question", &text));
   STILL_TRY(still_copy_string(&q->text, text));
+  STILL_TRY(still_json_optional_string(line, "title", &title));
+  if (title) STILL_TRY(still_copy_string(&q->title, title));
   STILL_TRY(read_answers(q, line));
   q->first = all->needed_count;
   STILL_TRY(for_each_string(still_json_find(line, "context"), "context", add_paragraph, all));
@@ -87,8 +89,10 @@ still_status still_questions_read(still_questions *questions, const char *path) 
 
 uint64_t still_questions_hash(const still_questions *questions) {
   uint64_t hash = questions->count;
-  for (size_t i = 0; i < questions->count; i++)
+  for (size_t i = 0; i < questions->count; i++) {
     hash = still_hash_text(hash, questions->items[i].text);
+    if (questions->items[i].title) hash = still_hash_text(hash, questions->items[i].title);
+  }
   for (size_t i = 0; i < questions->paragraphs.count; i++)
     hash = still_hash_text(hash, still_name_table_get(&questions->paragraphs, i));
   return hash;
@@ -100,6 +104,7 @@ void still_questions_free(still_questions *questions) {
     for (size_t k = 0; k < q->answer_count; k++) still_free(q->answers[k]);
     still_free(q->answers);
     still_free(q->text);
+    still_free(q->title);
   }
   still_free(questions->items);
   still_free(questions->needed);

@@ -10,6 +10,7 @@
 /* A question; what it needs is in paragraphs first .. end-1 of `needed`. */
 typedef struct still_question {
   char *text;
+  char *title;    /* of its article; NULL: none told */
   char **answers; /* any of them is right */
   size_t answer_count;
   size_t first, end;
@@ -24,7 +25,7 @@ typedef struct still_questions {
   size_t needed_count, needed_room;
 } still_questions;
 
-/* Lines {"question", "context": paragraph or list of them, "answers": text, list or {"text": list}
+/* Lines {"title" (may be missing), "question", "context": paragraph or list of them, "answers": text, list or {"text": list}
  * ("answer" is understood, too)}. FILE, FORMAT (with the line): no question, no context, no answer
  * or an empty one. */
 still_status still_questions_read(still_questions *questions, const char *path);

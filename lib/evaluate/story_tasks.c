@@ -276,12 +276,17 @@ typedef struct story_question {
 static still_status write_facts(still_task_order *order, const char *name, char *const *facts,
                                 size_t fact_count, const story_question *q, still_sample *sample) {
   char *question, *answer = NULL;
+  if (order->length && !order->material->background.count)
+    return still_fail(STILL_ERROR_FORMAT,
+                      "%s: the haystack has no sentence of %d tokens, one is needed", name,
+                      STILL_BACKGROUND_TOKENS);
   STILL_TRY(still_fill_in(&question, q->template, FIELDS({"question", q->question})));
   still_status status = still_fill_in(&answer, " {answer}", FIELDS({"answer", q->answer}));
   const still_prompt prompt = {.intro = q->intro,
                                .question = question,
                                .answer = answer,
-                               .haystack = &order->material->prose,
+                               .haystack = &order->material->background,
+                               .between = true,
                                .facts = facts,
                                .fact_count = fact_count,
                                .asked = fact_count - 1};

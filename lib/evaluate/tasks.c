@@ -223,7 +223,8 @@ static still_status put_haystack(still_task_order *order, const still_prompt *pr
   qsort(depths, prompt->fact_count, sizeof *depths, by_value);
   if (order->depth >= 0) depths[0] = order->depth;
   for (size_t i = 0; i < prompt->fact_count; i++) {
-    size_t place = still_slice_nearest(&slice, depths[i] * (double)tokens);
+    size_t place = prompt->between ? still_slice_place(&slice, depths[i])
+                                   : still_slice_nearest(&slice, depths[i] * (double)tokens);
     if (place < at) place = at;
     STILL_TRY(put_slice(s, &slice, at, place));
     const size_t begin = i ? ends[i - 1] : 0;

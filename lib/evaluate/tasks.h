@@ -38,6 +38,7 @@ typedef struct still_task_material {
   const still_wording *wording;
   still_passage prose; /* count 0: none */
   still_passage noise;
+  still_passage background;         /* of stories: prose without its short sentences */
   const still_babi *babi;           /* of qa1 .. qa5; NULL: none */
   const still_questions *questions; /* of a user's file; NULL: none */
 } still_task_material;
@@ -54,6 +55,8 @@ typedef struct still_task_order {
   size_t index;
   uint64_t item_seed;
 } still_task_order;
+
+enum { STILL_BACKGROUND_TOKENS = 10 }; /* of a sentence that stories may stand among, at least */
 
 /* A task's needs and ways. */
 enum {
@@ -86,12 +89,15 @@ const still_task *still_task_get(size_t index);
 
 /* intro, newline, `tokens of haystack with the facts in order in it`, newline, question, answer:
  * exactly order->length tokens with those kept free. asked: the fact whose depth is the sample's.
- * haystack NULL: the facts alone, as many of them as there are. */
+ * haystack NULL: the facts alone, as many of them as there are. between: facts stand at places drawn
+ * from all those between sentences; else where tokens that were drawn are nearest to such a place.
+ */
 typedef struct still_prompt {
   const char *intro, *question, *answer;
   const still_passage *haystack;
   char *const *facts;
   size_t fact_count, asked;
+  bool between;
 } still_prompt;
 
 still_status still_prompt_write(still_task_order *order, const still_prompt *prompt,

@@ -32,8 +32,10 @@ static still_status make_sample(void *user) {
   if (!status) status = still_passage_add(&material.noise, tokenizer, "On we walk.", 11);
   if (!status)
     status = still_passage_from_text(&material.prose, tokenizer, "One here. Two there.", 20);
+  if (!status) status = still_passage_select(&material.background, &material.prose, 1);
   if (!status) status = make_with(s, &material);
   still_passage_free(&material.prose);
+  still_passage_free(&material.background);
   still_passage_free(&material.noise);
   still_wording_close(&wording);
   still_tokenizer_destroy(tokenizer);
@@ -82,9 +84,9 @@ static still_status ask_document(void *user) {
 
 static void test_documents(void **state) {
   (void)state;
-  static const char lines[] =
-      "{\"question\": \"q\", \"context\": [\"aa\", \"bb\"], \"answers\": [\"a\", \"b\"]}\n"
-      "{\"question\": \"r\", \"context\": \"cc\", \"answer\": \"c\"}\n";
+  static const char lines[] = "{\"title\": \"t\", \"question\": \"q\", \"context\": [\"aa\", "
+                              "\"bb\"], \"answers\": [\"a\", \"b\"]}\n"
+                              "{\"question\": \"r\", \"context\": \"cc\", \"answer\": \"c\"}\n";
   const scenario s = {check_path("tokenizer.json"),
                       strdup(check_file("documents.jsonl", lines, sizeof lines - 1)), 900};
   check_failing_allocations(ask_document, (void *)&s, true);

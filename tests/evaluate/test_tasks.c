@@ -55,11 +55,13 @@ static int set_up(void **state) {
     check_ok(still_passage_add(&material.noise, tokenizer, wording.noise.items[i],
                                strlen(wording.noise.items[i])));
   check_ok(still_passage_from_text(&material.prose, tokenizer, prose, strlen(prose)));
+  check_ok(still_passage_select(&material.background, &material.prose, STILL_BACKGROUND_TOKENS));
   return 0;
 }
 
 static int tear_down(void **state) {
   still_passage_free(&material.prose);
+  still_passage_free(&material.background);
   still_passage_free(&material.noise);
   still_wording_close(&wording);
   for (int i = 0; i < 5; i++) still_babi_free(&babi[i]);
@@ -114,6 +116,66 @@ static void test_passage(void **state) {
     if (place < tokens) assert_int_equal(ids[place] == ' ' || ids[place] == 256, 1);
     free(ids);
   }
+}
+
+/* Stories stand among sentences of 10 tokens and more, their facts in order at any place between
+ * them; of those that are there the first alone may be cut. */
+static void test_background(void **state) {
+  (void)state;
+  static const char mixed[] = "Oh no. A sentence that has many more tokens than ten. It is. "
+                              "Another one that is long enough.";
+  static const char *const pieces[] = {" A sentence that has many more tokens than ten.",
+                                       " Another one that is long enough."};
+  const still_task_material usual = material;
+  memset(&material.prose, 0, sizeof material.prose);
+  memset(&material.background, 0, sizeof material.background);
+  check_ok(still_passage_from_text(&material.prose, tokenizer, mixed, strlen(mixed)));
+  check_ok(still_passage_select(&material.background, &material.prose, STILL_BACKGROUND_TOKENS));
+  assert_int_equal(material.prose.count, 4);
+  assert_int_equal(material.background.count, 2);
+  bool together = false, first = false, last = false;
+  for (uint64_t seed = 0; seed < 200; seed += 2) {
+    still_sample sample;
+    check_ok(make("babi1", 800, -1, seed, &sample));
+    char *text = text_of(&sample, 0, sample.prompt);
+    assert_null(strstr(text, "Oh no."));
+    assert_null(strstr(text, "It is."));
+    char *at = strstr(text, "Example:");
+    at = strchr(strchr(at, '\n') + 1, '\n') + 1; /* after the introduction and its empty line */
+    char *mary = strstr(at, " Mary moved to the attic."), *john = strstr(at, " John went to the ");
+    if (mary) {
+      assert_true(john && mary < john);
+      together = together || john == mary + strlen(" Mary moved to the attic.");
+      last = last || !strncmp(john, " John went to the hall.\n", 24);
+      while (*at && strncmp(at, pieces[0], strlen(pieces[0])) &&
+             strncmp(at, pieces[1], strlen(pieces[1])) && at != mary)
+        at++;
+      first = first || at == mary;
+      while (*at != '\n') { /* whole sentences and facts */
+        const char *const all[] = {pieces[0], pieces[1], " Mary moved to the attic.",
+                                   " John went to the hall."};
+        size_t i = 0;
+        while (i < 4 && strncmp(at, all[i], strlen(all[i]))) i++;
+        if (i == 4) fail_msg("'%.40s' is no whole sentence", at);
+        at += strlen(all[i]);
+      }
+    }
+    free(text);
+    still_sample_free(&sample);
+  }
+  assert_true(together && first && last);
+  still_sample sample;
+  check_ok(make("sniah2", 800, -1, 1, &sample)); /* needles stand in all of the prose */
+  char *text = text_of(&sample, 0, sample.prompt);
+  assert_non_null(strstr(text, "Oh no."));
+  free(text);
+  still_sample_free(&sample);
+  still_passage_free(&material.background);
+  check_fails(make("qa1", 800, -1, 1, &sample), STILL_ERROR_FORMAT,
+              "qa1: the haystack has no sentence of 10 tokens");
+  still_sample_free(&sample);
+  still_passage_free(&material.prose);
+  material = usual;
 }
 
 /* Every task: as long as asked, every part of the answer in the text. */
@@ -349,6 +411,57 @@ static void test_documents(void **state) {
   still_sample_free(&sample);
 }
 
+/* The other paragraphs of a question's article come before those of others. */
+static void test_articles(void **state) {
+  (void)state;
+  char lines[2048] = "";
+  for (int i = 0; i < 9; i++)
+    snprintf(lines + strlen(lines), sizeof lines - strlen(lines),
+             "{\"title\": \"%c\", \"question\": \"q%d\", \"context\": \"<%c%d>\", "
+             "\"answer\": \"a\"}\n",
+             'A' + i % 3, i, 'A' + i % 3, i);
+  strcat(lines, "{\"question\": \"none\", \"context\": \"<N>\", \"answer\": \"a\"}\n");
+  check_file("articles.jsonl", lines, strlen(lines));
+  still_questions articles;
+  check_ok(still_questions_read(&articles, check_path("articles.jsonl")));
+  material.questions = &articles;
+  const still_task *find = still_task_find("documents");
+  bool strangers[10] = {false};
+  for (size_t index = 0; index < 10; index++) {
+    for (size_t length = 700;; length -= 20) {
+      still_task_order order = order_of(length, -1, index);
+      still_sample sample = {0};
+      const still_status status = find->make(find, &order, &sample);
+      if (status) {
+        still_sample_free(&sample);
+        break;
+      }
+      char *text = text_of(&sample, 0, sample.prompt);
+      const char *question = strstr(text, "Question: q");
+      if (question) {
+        const int number = question[11] - '0';
+        char kin[4] = {'<', (char)('A' + number % 3), 0, 0}, own[8];
+        snprintf(own, sizeof own, "<%c%d>", kin[1], number);
+        assert_int_equal(times_in(text, own), 1);
+        const size_t documents = times_in(text, "Document "), same = times_in(text, kin);
+        assert_int_equal(same, documents < 3 ? documents : 3);
+        for (int i = 0; i < 9 && documents == 4; i++) {
+          char other[8];
+          snprintf(other, sizeof other, "<%c%d>", 'A' + i % 3, i);
+          if (i % 3 != number % 3 && strstr(text, other)) strangers[i] = true;
+        }
+      }
+      free(text);
+      still_sample_free(&sample);
+    }
+  }
+  size_t different = 0;
+  for (int i = 0; i < 9; i++) different += strangers[i];
+  assert_true(different >= 4); /* those of other articles are drawn at random */
+  material.questions = &questions;
+  still_questions_free(&articles);
+}
+
 static void refuse_questions(const char *lines, const char *sentence) {
   still_questions bad;
   check_file("bad.jsonl", lines, strlen(lines));
@@ -496,6 +609,7 @@ int main(void) {
       cmocka_unit_test(test_wording),        cmocka_unit_test(test_answer_room),
       cmocka_unit_test(test_bare_facts),     cmocka_unit_test(test_common_words),
       cmocka_unit_test(test_frequent_words), cmocka_unit_test(test_documents),
+      cmocka_unit_test(test_background),     cmocka_unit_test(test_articles),
       cmocka_unit_test(test_bad_questions),  cmocka_unit_test(test_labels),
       cmocka_unit_test(test_scores),
   };
