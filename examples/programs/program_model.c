@@ -48,7 +48,7 @@ program_model_choice program_choice = {.block = 512,
                                        .sinks = -1,
                                        .memory_budget = -1};
 
-const program_flag program_model_flags[] = {
+program_flag program_model_flags[] = {
     FLAG_HEADING("model"),
     FLAG_TEXT("-m, --model", "PATH", "GGUF file or Hugging Face folder; default: needle, embedded",
               &program_choice.model),
@@ -100,6 +100,11 @@ const program_flag program_model_flags[] = {
     FLAG_CHOICE("--cache-type", "TYPE", "of keys and values in the cache",
                 &program_choice.cache_type, cache_type_word),
     FLAG_END};
+
+void program_model_context_means(const char *text) {
+  for (program_flag *flag = program_model_flags; flag->names; flag++)
+    if (flag->target == &program_choice.context) flag->also_means = text;
+}
 
 /* More threads than CPUs only wait for each other: the number is lowered, and that is said. */
 static void limit_threads(void) {

@@ -18,7 +18,9 @@ typedef struct program_model_choice {
 } program_model_choice;
 
 extern program_model_choice program_choice;
-extern const program_flag program_model_flags[];
+extern program_flag program_model_flags[];
+/* What the help says of -c 0, where it is not what the model was trained for. */
+void program_model_context_means(const char *text);
 
 /* Flags that contradict each other: PROGRAM_USAGE, said on stderr. Call after program_parse. */
 int program_model_check(void);

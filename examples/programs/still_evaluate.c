@@ -20,7 +20,7 @@ static struct {
   int samples, depths, exact, resume, skip_long, stride, rows, items, examples;
   int mechanism, choice_format, quiet, verbose, version, help, list_tasks;
   int64_t seed;
-} arguments = {.runs = "full", .tasks = "sniah1", .lengths = "1024", .samples = 100, .seed = 7};
+} arguments = {.runs = "full", .lengths = "1024", .samples = 100, .seed = 7};
 
 static const char *choice_format(int index) {
   static const char *const formats[] = {"file", "text", "letters"};
@@ -32,7 +32,8 @@ static const program_flag evaluate_flags[] = {
     FLAG_TEXT("--runs", "LIST", "KIND[:N][+OPTION=VALUE][@ADAPTER],... e.g. full,swa:256,still:256",
               &arguments.runs),
     FLAG_HEADING("what to ask"),
-    FLAG_TEXT("--tasks", "LIST", "names with commas between them (--list-tasks)", &arguments.tasks),
+    FLAG_TEXT("--tasks", "LIST", "names with commas between them (--list-tasks), e.g. sniah1",
+              &arguments.tasks),
     FLAG_TEXT("--lengths", "LIST",
               "tokens of a sample, e.g. 512,1024,4096; 0: bare facts (qa, babi)",
               &arguments.lengths),
@@ -150,17 +151,20 @@ static const char *command_line(int argc, char **argv) {
 
 /* ---- progress and table */
 
+/* On a terminal one line that changes, elsewhere (a log) a line a minute. `user`: what is counted. */
 static int show_progress(void *user, uint64_t done, uint64_t total) {
   static double start, shown;
   static uint64_t before; /* what the results file already had comes at once */
-  (void)user;
+  const int terminal = isatty(STDERR_FILENO);
   const double time = program_seconds();
   if (!start || done < before || time - start < 1e-3) start = time, before = done;
-  if (isatty(STDERR_FILENO) && !program_quiet() && time - shown > 0.2 && done > before) {
+  if (!shown) shown = time;
+  if (!program_quiet() && time - shown > (terminal ? 0.2 : 60) && done > before) {
     const double rate = (time - start) / (double)(done - before);
     const long left = (long)(rate * (double)(total - done));
-    fprintf(stderr, "\r\033[K%llu of %llu, %ld min %02ld s left", (unsigned long long)done,
-            (unsigned long long)total, left / 60, left % 60);
+    fprintf(stderr, "%s%llu of %llu %s, %ld min %02ld s left%s", terminal ? "\r\033[K" : "",
+            (unsigned long long)done, (unsigned long long)total, (const char *)user, left / 60,
+            left % 60, terminal ? "" : "\n");
     shown = time;
   }
   return program_interrupted();
@@ -301,6 +305,7 @@ static int evaluate_text(const evaluate_runs *runs, const still_evaluation_optio
   options.results = common->results;
   options.command = common->command;
   options.progress = show_progress;
+  options.progress_user = "tokens";
   for (size_t r = 0; r < runs->count; r++)
     if (!strcmp(runs->items[r].name, "full")) full = &runs->items[r];
   printf("| attention | perplexity | nats a token | bits a byte | KL mean | KL 99 %% | same top "
@@ -355,6 +360,7 @@ static int evaluate_choices(const evaluate_runs *runs, const still_evaluation_op
   options.skip_long = common->skip_long;
   options.command = common->command;
   options.progress = show_progress;
+  options.progress_user = "questions";
   printf("| attention | n | acc %% | acc_norm %% |\n|---|---|---|---|\n");
   for (size_t r = 0; r < runs->count; r++) {
     still_choice_result result;
@@ -432,7 +438,8 @@ static int prepare_and_evaluate(int argc, char **argv) {
   static char haystack[8192], templates[8192], keys[8192];
   const char *tasks[MOST_LIST], *length_texts[MOST_LIST];
   int lengths[MOST_LIST];
-  char *task_list = copy_or_fail(arguments.tasks), *length_list = copy_or_fail(arguments.lengths);
+  char *task_list = copy_or_fail(arguments.tasks ? arguments.tasks : ""),
+       *length_list = copy_or_fail(arguments.lengths);
   still_evaluation_options options = STILL_EVALUATION_OPTIONS_INIT;
   evaluate_runs runs = {NULL, 0, NULL, NULL, 0};
   int code = PROGRAM_FAILED;
@@ -459,6 +466,7 @@ static int prepare_and_evaluate(int argc, char **argv) {
   options.skip_long = arguments.skip_long;
   options.command = command_line(argc, argv);
   options.progress = show_progress;
+  options.progress_user = "samples";
   code = evaluate_runs_open(&runs, arguments.runs);
   if (!code && arguments.text && arguments.mechanism)
     code = evaluate_heads(&runs, options.length_count ? lengths[0] : 0, options.command);
@@ -475,8 +483,23 @@ done:
   return code;
 }
 
+/* Exactly one of them. */
+static int check_question(void) {
+  const char *const given[] = {arguments.tasks, arguments.text, arguments.choices,
+                               arguments.report};
+  int count = 0;
+  for (size_t i = 0; i < sizeof given / sizeof *given; i++) count += given[i] != NULL;
+  if (count == 1) return PROGRAM_DONE;
+  program_complain(count ? "--tasks, --text, --choices and --report: one of them at a time"
+                         : "nothing is asked: --tasks, --text, --choices or --report is missing, "
+                           "e.g. still-evaluate --runs full,still:256 --tasks sniah1 -n 10");
+  return PROGRAM_USAGE;
+}
+
 static int start(int argc, char **argv) {
   program_begin("still-evaluate");
+  program_model_context_means("each sample's or row's own length; --choices: what the model was "
+                              "trained for");
   const int failed = program_parse(flags, argc, argv);
   if (failed) return failed;
   if (arguments.help) {
@@ -496,11 +519,12 @@ static int start(int argc, char **argv) {
     for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
     return PROGRAM_DONE;
   }
-  if (arguments.report) return report_files();
   if (arguments.mechanism && !arguments.text) {
     program_complain("--mechanism needs a text: --text FILE");
     return PROGRAM_USAGE;
   }
+  if (check_question()) return PROGRAM_USAGE;
+  if (arguments.report) return report_files();
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();

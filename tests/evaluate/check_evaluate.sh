@@ -24,13 +24,19 @@ expect 0 out "usage: still-evaluate" -h
 expect 0 out "multikey_dense" --list-tasks
 expect 2 err "unknown flag" --nonsense
 expect 2 err "task 'niah9' is unknown" --tasks niah9
-expect 2 err "--lengths: 'x' is no number" --lengths x
-expect 2 err "a number is out of range" --runs still:0
-expect 2 err "no adapter is given" --runs adapter
-expect 2 err "known are +metric=, +routing=" --runs still:64+colour=red
-expect 2 err "the smallest that works is" --runs still:64 --lengths 1024
-expect 2 err "the length is 50" --lengths 50
-expect 1 err "nowhere" -m /nowhere
+ask="--tasks sniah1"
+expect 2 err "e.g. still-evaluate --runs full,still:256 --tasks sniah1"
+expect 2 err "--tasks, --text, --choices or --report is missing" --runs full
+expect 2 err "one of them at a time" $ask --text /nowhere
+expect 2 err "one of them at a time" $ask --report /nowhere
+expect 0 out "0 (each sample's or row's own length" -h
+expect 2 err "--lengths: 'x' is no number" $ask --lengths x
+expect 2 err "a number is out of range" $ask --runs still:0
+expect 2 err "no adapter is given" $ask --runs adapter
+expect 2 err "known are +metric=, +routing=" $ask --runs still:64+colour=red
+expect 2 err "the smallest that works is" $ask --runs still:64 --lengths 1024
+expect 2 err "the length is 50" $ask --lengths 50
+expect 1 err "nowhere" $ask -m /nowhere
 expect 1 err "/nowhere: cannot be read" --text /nowhere
 cat >"$work/q.jsonl" <<'Q'
 {"question": "x", "choices": ["a", "b"], "answer": 0}
@@ -50,7 +56,7 @@ expect 0 out "| swa:64 | 50.0 (15-85) |" --runs full,swa:64 $flags -o "$work/r.j
 for i in 1 2 3; do expect 0 out "| full |" --runs full,swa:64 $flags --shard $i/3 -q -o "$work/r$i.jsonl"; done
 expect 0 out "| swa:64 | 50.0 (15-85) |" --report "$work/r1.jsonl,$work/r2.jsonl,$work/r3.jsonl" --plot "$work/q.svg"
 cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of the parts is another"; }
-expect 2 err "is not I/N" --shard 4/3
+expect 2 err "is not I/N" $ask --shard 4/3
 expect 1 err "/nowhere" --report /nowhere
 expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.jsonl" --resume
 
