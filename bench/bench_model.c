@@ -104,11 +104,19 @@ static void print_row(const model_figure *f) {
 static const char help[] =
     "usage: still-bench model --model PATH [--adapter PATH] [-dev NAME] [-ngl N] [-b N] [FLAGS]\n"
     "  -ngl: layers on the device, the rest on the CPU; default: as many as fit\n"
+    "  STILL_VULKAN_PROFILE=1: time of each shader on stderr, warm-ups and repeats included\n"
     "  -b: tokens of a prefill block, default 512\n"
     "  kinds that need an adapter are left out without one; --heads, --kv-heads and --dim are the "
     "model's";
 
+static void print_log(void *user, still_log_level level, const char *line) {
+  (void)user;
+  (void)level;
+  fprintf(stderr, "%s\n", line);
+}
+
 int bench_model(int argc, char **argv) {
+  if (getenv("STILL_VULKAN_PROFILE")) still_set_log(print_log, NULL, STILL_LOG_INFO);
   still_model_options model_options = STILL_MODEL_OPTIONS_INIT;
   const char *path = take_flag(&argc, argv, "--model", NULL);
   if (!path) path = take_flag(&argc, argv, "-m", "examples/models/needle");

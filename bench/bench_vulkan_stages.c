@@ -2,11 +2,11 @@
  *
  * bench_vulkan_stages [-dev vulkan:N] [--heads H] [--kv-heads G] [--dim D] [--quick]
  *
- * Times of attention on a GPU, by the device's own clock: whole calls (medians), then each shader with its rate, against
- * limits measured in the same run (copy, multiply-add, cooperative matrices). Lines begin with a word that says what they
- * hold; "result NAME VALUE" lines are for scripts. Inputs lie on the device; C = 64, m = 896 (1088 where marked).
+ * Times of attention and of a model's matrix products on a GPU, by the device's own clock: whole calls (medians), then each
+ * shader with its rate, against limits measured in the same run (copy, multiply-add, cooperative matrices). Lines begin with
+ * a word that says what they hold; "result NAME VALUE" lines are for scripts. Inputs lie on the device; C = 64, m = 896 (1088 where marked).
  */
-#include "backend/vulkan/vulkan_attention.h"
+#include "backend/vulkan/vulkan_backend.h"
 #include "base/memory.h"
 #include "base/random.h"
 
@@ -269,12 +269,110 @@ static void bench_decode(bench *b, const char *name, still_attention_kind kind, 
   fflush(stdout);
 }
 
+/* ---- products --------------------------------------------------------------------------------------------------- */
+
+/* Seconds of one run of the shader whose name begins so. */
+static double stage_seconds(const bench *b, const char *begin) {
+  const still_vulkan_timer *timer = &b->vulkan->timer;
+  for (uint32_t i = 0; i < timer->count; i++)
+    if (!strncmp(timer->times[i].shader, begin, strlen(begin)))
+      return timer->times[i].seconds / (double)timer->times[i].runs;
+  return 0;
+}
+
+/* A matrix of any numbers. */
+static still_weight *make_matrix(still_backend *backend, still_tensor_type type, size_t rows,
+                                 size_t columns) {
+  still_tensor tensor = {
+      .name = "product", .type = type, .dimensions = 2, .shape = {rows, columns}};
+  uint64_t items;
+  float *row;
+  char *stored;
+  check(still_tensor_bytes(tensor.name, type, 2, tensor.shape, &items, &tensor.bytes), "matrix");
+  check(still_alloc((void **)&stored, 1, tensor.bytes, "matrix"), "matrix");
+  check(STILL_ALLOC(&row, columns, "matrix"), "matrix");
+  for (size_t r = 0; r < rows; r++) {
+    for (size_t c = 0; c < columns; c++) row[c] = (float)((r * 37 + c * 11) % 129) / 64 - 1;
+    still_type_from_f32(type)(stored + r * (tensor.bytes / rows), row, columns);
+  }
+  tensor.data = stored;
+  still_weight *weight;
+  check(backend->ops->weight_create(backend, &tensor, &weight), "matrix");
+  still_free(row);
+  still_free(stored);
+  return weight;
+}
+
+/* One product of fresh activations, by shader in the timer. */
+static void multiply_once(bench *b, still_backend *backend, still_buffer *y, still_weight *weight,
+                          still_buffer *x, size_t n, size_t columns) {
+  check(backend->ops->scale(backend, x, 1, n * columns), "activations");
+  check(backend->ops->finish(backend), "finish");
+  still_vulkan_timer_clear(b->vulkan);
+  b->vulkan->timer.profiling = true;
+  check(backend->ops->matmul(backend, y, weight, x, n, 0), "product");
+  check(backend->ops->finish(backend), "finish");
+  b->vulkan->timer.profiling = false;
+}
+
+/* n rows of activations by a matrix, as a model's backend does it. */
+static void bench_product(bench *b, still_backend *backend, still_tensor_type type, size_t n,
+                          size_t rows, size_t columns) {
+  still_weight *weight = make_matrix(backend, type, rows, columns);
+  still_buffer *x, *y;
+  check(backend->ops->buffer_create(backend, n * columns, &x), "activations");
+  check(backend->ops->buffer_create(backend, n * rows, &y), "products");
+  float *numbers;
+  check(STILL_ALLOC(&numbers, n * columns, "activations"), "activations");
+  for (size_t i = 0; i < n * columns; i++) numbers[i] = (float)((i * 37 + i / 1021) % 129) / 64 - 1;
+  check(backend->ops->buffer_write(backend, x, 0, numbers, n * columns), "activations");
+  still_free(numbers);
+  double times[REPEATS], warm = 0;
+  for (int i = 0; i < 2 || (warm < WARM_SECONDS && i < 200); i++) {
+    multiply_once(b, backend, y, weight, x, n, columns);
+    warm += stage_seconds(b, "matmul");
+  }
+  for (int i = 0; i < REPEATS; i++) {
+    multiply_once(b, backend, y, weight, x, n, columns);
+    times[i] = stage_seconds(b, "matmul");
+  }
+  const bool tensor = b->coopmat_flops > 0 && type != STILL_TENSOR_F32;
+  const double seconds = median(times, REPEATS), work = 2.0 * (double)(n * rows * columns);
+  const char *name = still_type_traits_get(type)->name;
+  printf("product %s, %zu x %zu x %zu: %.3f ms, %.2f TFLOP/s, %.3f of the peak; activations to f16 "
+         "%.3f ms\n",
+         name, n, rows, columns, 1e3 * seconds, work / seconds / 1e12,
+         work / seconds / (tensor ? b->coopmat_flops : b->fma_flops),
+         1e3 * stage_seconds(b, "halve"));
+  printf("result product_%s_%zux%zux%zu_ms %.4f\n", name, n, rows, columns, 1e3 * seconds);
+  fflush(stdout);
+  backend->ops->buffer_destroy(backend, y);
+  backend->ops->buffer_destroy(backend, x);
+  backend->ops->weight_destroy(backend, weight);
+}
+
+static void bench_products(bench *b, bool quick) {
+  still_backend *backend;
+  check(still_backend_vulkan_create(&backend, b->vulkan->name, 1), "backend");
+  const size_t n = quick ? 64 : 4096, width = quick ? 64 : 2048, feed = 4 * width;
+  bench_product(b, backend, STILL_TENSOR_F16, n, feed, width);
+  bench_product(b, backend, STILL_TENSOR_F16, n, width, feed);
+  bench_product(b, backend, STILL_TENSOR_F16, n, width, width);
+  bench_product(b, backend, STILL_TENSOR_F16, n, width / 4, width);
+  bench_product(b, backend, STILL_TENSOR_F16, n / 8, feed, width);
+  bench_product(b, backend, STILL_TENSOR_BF16, n, feed, width);
+  bench_product(b, backend, STILL_TENSOR_Q8_0, n, feed, width);
+  bench_product(b, backend, STILL_TENSOR_F32, n, width, width);
+  still_backend_destroy(backend);
+}
+
 static void run(bench *b, bool quick) {
   const bool f16 = b->vulkan->features & STILL_VULKAN_F16;
   const size_t short_ = quick ? 512 : 16384, middle = quick ? 768 : 32768;
   const size_t long_ = quick ? 1024 : MOST_TOKENS;
   const still_attention_kind still = STILL_ATTENTION_STILL;
   measure_limits(b);
+  bench_products(b, quick);
   if (f16) {
     bench_prefill(b, "still", still, STILL_F16, 896, short_, true);
     bench_prefill(b, "still", still, STILL_F16, 896, middle, false);

@@ -1,76 +1,106 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // SPDX-License-Identifier: MIT
-// matmul.comp by cooperative matrices: 128 rows of activations by 128 rows of W, 32 columns of both at a time in shared memory
-// as f16, sums in f32; each of the four subgroups 64 x 64. Groups: x = rows of W / 128, y = n / 128.
+// matmul.comp by cooperative matrices: TILE_N rows of activations, which halve.comp has made f16 (rows of `columns`
+// values, up to whole tiles), by TILE_W rows of W. SLICE columns of both lie in shared memory while the next are on their way
+// (two slices there, one of them filled while the other is read, were slower); each subgroup multiplies 64 x 32 with sums in
+// f32. columns is a multiple of SLICE.
+// Groups: x = rows of W / TILE_W, y = n / TILE_N.
+#define WEIGHT_UNITS
+#define GROUP STILL_MATMUL_GROUP
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 #include "weight_types.glsl"
-layout(set = 0, binding = 1) readonly buffer b1 { vec4 inputs[]; };
+layout(set = 0, binding = 1) readonly buffer b1 { uvec4 inputs[]; };
 layout(set = 0, binding = 2) buffer b2 { float outputs[]; };
 
-const uint TILE = 128, SLICE4 = 8, ROW4 = SLICE4 + 2;  // a row of a slice and its padded pitch, in f16vec4
-const uint MOVED = TILE * SLICE4 / STILL_GROUP;        // f16vec4 of each operand that an invocation moves
-shared f16vec4 a_slice[TILE * ROW4], b_slice[TILE * ROW4];
-shared float block_out[4 * 256];
+const uint TILE_N = STILL_MATMUL_TILE_N, TILE_W = STILL_MATMUL_TILE_W, SLICE = STILL_MATMUL_SLICE, SUBGROUPS = GROUP / 32;
+const uint SLICE8 = SLICE / 8, ROW8 = SLICE8 + 1;  // a row of a slice and its padded pitch, in uvec4
+const uint MOVED_N = TILE_N * SLICE8 / GROUP, MOVED_W = TILE_W * SLICE8 / GROUP;  // uvec4 that an invocation moves
+const uint W_ROWS = TILE_N * ROW8;  // where the rows of W begin in a slice
+const uint BAND = 8;  // tiles of activations that share the same rows of W at a time
+const uint OWN_N = 64, OWN_W = 32, TILES_N = OWN_N / 16, TILES_W = OWN_W / 16;  // of a subgroup
+shared uvec4 slices[(TILE_N + TILE_W) * ROW8];
+shared float edge[SUBGROUPS * 256];
 
-f16vec4 a_staged[MOVED], b_staged[MOVED];
+uvec4 n_staged[MOVED_N], w_staged[MOVED_W];
 
 void fetch(uint tid, uint row0, uint n0, uint c0) {
-  uint columns4 = push.columns / 4;
-  [[unroll]] for (uint i = 0; i < MOVED; i++) {
-    uint r = (tid + i * STILL_GROUP) / SLICE4, c = c0 + tid % SLICE4;
-    bool inside = c < columns4;
-    a_staged[i] = f16vec4(inside && n0 + r < push.n ? inputs[(push.first + n0 + r) * columns4 + c] : vec4(0));
-    b_staged[i] = f16vec4(inside && row0 + r < push.rows ? load_weight(row0 + r, c) : vec4(0));
+  [[unroll]] for (uint i = 0; i < MOVED_N; i++) {
+    uint at = tid + i * GROUP;
+    n_staged[i] = inputs[(push.first + n0 + at / SLICE8) * (push.columns / 8) + c0 + at % SLICE8];
+  }
+  [[unroll]] for (uint i = 0; i < MOVED_W; i++) {
+    uint at = tid + i * GROUP;
+    w_staged[i] = load_unit(min(row0 + at / SLICE8, push.rows - 1), c0 + at % SLICE8);
   }
 }
 
 void put_staged(uint tid) {
-  [[unroll]] for (uint i = 0; i < MOVED; i++) {
-    uint at = (tid + i * STILL_GROUP) / SLICE4 * ROW4 + tid % SLICE4;
-    a_slice[at] = a_staged[i];
-    b_slice[at] = b_staged[i];
+  [[unroll]] for (uint i = 0; i < MOVED_N; i++) {
+    uint at = tid + i * GROUP;
+    slices[at / SLICE8 * ROW8 + at % SLICE8] = n_staged[i];
+  }
+  [[unroll]] for (uint i = 0; i < MOVED_W; i++) {
+    uint at = tid + i * GROUP;
+    slices[W_ROWS + at / SLICE8 * ROW8 + at % SLICE8] = unit_halves(w_staged[i]);
   }
 }
 
+// The tile of this workgroup: bands of BAND tiles of activations, each by all of W.
+uvec2 find_tile() {
+  uint id = gl_WorkGroupID.y * gl_NumWorkGroups.x + gl_WorkGroupID.x, band = id / (BAND * gl_NumWorkGroups.x);
+  uint rows = min(BAND, gl_NumWorkGroups.y - BAND * band), within = id - BAND * band * gl_NumWorkGroups.x;
+  return uvec2(within / rows, BAND * band + within % rows);
+}
+
 void main() {
-  uint tid = gl_LocalInvocationID.x, row0 = gl_WorkGroupID.x * TILE, n0 = gl_WorkGroupID.y * TILE;
-  uint wr = gl_SubgroupID / 2 * 64, wc = gl_SubgroupID % 2 * 64;
-  bool multiplies = gl_SubgroupID < 4;
-  MATRIX_SUM s[4][4];
-  [[unroll]] for (uint i = 0; i < 4; i++)
-    [[unroll]] for (uint j = 0; j < 4; j++) s[i][j] = MATRIX_SUM(0.0);
+  uint tid = gl_LocalInvocationID.x, own = gl_SubgroupID * 256;
+  uvec2 place = find_tile();
+  uint row0 = place.x * TILE_W, n0 = place.y * TILE_N;
+  uint own_n = gl_SubgroupID / (TILE_W / OWN_W) * OWN_N, own_w = gl_SubgroupID % (TILE_W / OWN_W) * OWN_W;
+  MATRIX_SUM s[TILES_N][TILES_W];
+  [[unroll]] for (uint i = 0; i < TILES_N; i++)
+    [[unroll]] for (uint j = 0; j < TILES_W; j++) s[i][j] = MATRIX_SUM(0.0);
   fetch(tid, row0, n0, 0);
-  for (uint c = 0; c < push.columns / 4; c += SLICE4) {
+  for (uint next = SLICE8; next <= push.columns / 8; next += SLICE8) {
+    barrier();
     put_staged(tid);
     barrier();
-    fetch(tid, row0, n0, c + SLICE4);
-    if (multiplies)
-      [[unroll]] for (uint k = 0; k < 2; k++) {
-        MATRIX_A a[4];
-        [[unroll]] for (uint i = 0; i < 4; i++)
-          coopMatLoad(a[i], a_slice, (wr + 16 * i) * ROW4 + 4 * k, ROW4, ROW_MAJOR);
-        [[unroll]] for (uint j = 0; j < 4; j++) {
-          MATRIX_B b;
-          coopMatLoad(b, b_slice, (wc + 16 * j) * ROW4 + 4 * k, ROW4, COLUMN_MAJOR);
-          [[unroll]] for (uint i = 0; i < 4; i++) s[i][j] = coopMatMulAdd(a[i], b, s[i][j]);
-        }
+    if (next < push.columns / 8) fetch(tid, row0, n0, next);
+    [[unroll]] for (uint k = 0; k < SLICE8; k += 2) {
+      MATRIX_A a[TILES_N];
+      [[unroll]] for (uint i = 0; i < TILES_N; i++)
+        coopMatLoad(a[i], slices, (own_n + 16 * i) * ROW8 + k, ROW8, ROW_MAJOR);
+      [[unroll]] for (uint j = 0; j < TILES_W; j++) {
+        MATRIX_B b;
+        coopMatLoad(b, slices, W_ROWS + (own_w + 16 * j) * ROW8 + k, ROW8, COLUMN_MAJOR);
+        [[unroll]] for (uint i = 0; i < TILES_N; i++) s[i][j] = coopMatMulAdd(a[i], b, s[i][j]);
       }
-    barrier();
+    }
   }
-  // 16 x 16 values of each subgroup at a time, since edges, strides and sums with what is there are per value
-  [[unroll]] for (uint i = 0; i < 4; i++)
-    [[unroll]] for (uint j = 0; j < 4; j++) {
-      if (multiplies) coopMatStore(s[i][j], block_out, gl_SubgroupID * 256, 16, ROW_MAJOR);
-      barrier();
-      for (uint e = tid; e < 4 * 256; e += STILL_GROUP) {
-        uint group = e / 256, n = n0 + group / 2 * 64 + 16 * i + e / 16 % 16;
-        uint row = row0 + group % 2 * 64 + 16 * j + e % 16;
-        if (n >= push.n || row >= push.rows) continue;
-        uint at = (push.first + n) * push.all_rows + push.row0 + row;
-        outputs[at] = block_out[e] + (push.accumulate != 0 ? outputs[at] : 0.0);
+  bool aligned = (push.all_rows | push.row0) % 4 == 0;
+  [[unroll]] for (uint i = 0; i < TILES_N; i++)
+    [[unroll]] for (uint j = 0; j < TILES_W; j++) {
+      uint n = n0 + own_n + 16 * i, row = row0 + own_w + 16 * j;
+      uint at = (push.first + n) * push.all_rows + push.row0 + row;
+      if (aligned && n + 16 <= push.n && row + 16 <= push.rows) {
+        if (push.accumulate != 0) {
+          MATRIX_SUM before;
+          coopMatLoad(before, outputs, at, push.all_rows, ROW_MAJOR);
+          s[i][j] += before;
+        }
+        coopMatStore(s[i][j], outputs, at, push.all_rows, ROW_MAJOR);
+      } else if (n < push.n && row < push.rows) {
+        coopMatStore(s[i][j], edge, own, 16, ROW_MAJOR);
+        subgroupMemoryBarrierShared();
+        subgroupBarrier();
+        for (uint e = gl_SubgroupInvocationID; e < 256; e += gl_SubgroupSize) {
+          if (n + e / 16 >= push.n || row + e % 16 >= push.rows) continue;
+          uint to = at + e / 16 * push.all_rows + e % 16;
+          outputs[to] = edge[own + e] + (push.accumulate != 0 ? outputs[to] : 0.0);
+        }
+        subgroupBarrier();
       }
-      barrier();
     }
 }

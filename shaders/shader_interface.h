@@ -27,6 +27,12 @@
 /* Rows of activations that one run of matvec multiplies at most. */
 #define STILL_MATVEC_ROWS 4
 
+/* matmul_coopmat: invocations, rows of activations and of W of a workgroup, columns of a step. */
+#define STILL_MATMUL_GROUP 256
+#define STILL_MATMUL_TILE_N 128
+#define STILL_MATMUL_TILE_W 128
+#define STILL_MATMUL_SLICE 64
+
 /* f16 copies of the linear state are multiplied by this: sums of 65536 features times values below 256 stay finite. */
 #define STILL_STATE_SCALE 0.00390625f
 /* The same for what one chunk adds. */

@@ -21,6 +21,16 @@ still_status still_backend_create(still_backend **backend, const char *device, i
 #endif
 }
 
+bool still_all_finite(const float *x, size_t count) {
+  uint32_t special = 0;
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    special |= (bits & 0x7f800000u) == 0x7f800000u;
+  }
+  return !special;
+}
+
 void still_backend_destroy(still_backend *backend) {
   if (backend) backend->ops->destroy(backend);
 }

@@ -68,6 +68,10 @@ typedef struct still_backend_ops {
   still_status (*swiglu)(still_backend *backend, still_buffer *out, const still_buffer *gate,
                          const still_buffer *up, size_t floats);
   still_status (*sigmoid)(still_backend *backend, still_buffer *x, size_t floats);
+  /* *row: the first of n rows of x (n x width) that has a value which is not finite, n where there is none. Waits for
+   * everything before it. */
+  still_status (*first_not_finite)(still_backend *backend, const still_buffer *x, size_t n,
+                                   size_t width, size_t *row);
   /* Rotates in place by the angles of positions first .. first+n-1; frequencies (half) in radians a token, scale
    * multiplies cosine and sine (yarn). Pairs (i, i + half) of each head (Hugging Face order). */
   still_status (*rotary)(still_backend *backend, still_buffer *x, const still_weight *frequencies,
@@ -118,6 +122,9 @@ struct still_backend {
   int (*stop)(void *user);
   void *stop_user;
 };
+
+/* Of rows in host memory. */
+bool still_all_finite(const float *x, size_t count);
 
 static inline int still_backend_stops(const still_backend *backend) {
   return backend->stop && backend->stop(backend->stop_user);

@@ -3,11 +3,6 @@
 
 #include "base/memory.h"
 
-#include <math.h>
-#include <string.h>
-
-enum { ROWS = 32 }; /* that are looked at together */
-
 /* ---- work space --------------------------------------------------------------------------------- */
 
 static size_t largest_rank(const still_model *model) {
@@ -47,19 +42,11 @@ void still_forward_sizes(const still_model *model, const still_session_layer *la
   floats[STILL_ACT_LOW] = block * largest_rank(model);
 }
 
-/* Of those that are looked at. */
-static size_t widest_row(const still_model *model) {
-  const still_model_config *config = &model->weights->config;
-  const size_t width = (size_t)config->width;
-  const size_t key_value = (size_t)config->kv_heads * (size_t)config->head_dim;
-  return width > key_value ? width : key_value;
-}
-
 size_t still_forward_bytes(const still_model *model, const still_session_layer *layers,
                            size_t block) {
   size_t floats[STILL_ACTIVATIONS];
   still_forward_sizes(model, layers, block, floats);
-  size_t total = ROWS * widest_row(model);
+  size_t total = 0;
   for (int i = 0; i < STILL_ACTIVATIONS; i++) total += floats[i];
   return total * sizeof(float);
 }
@@ -71,8 +58,7 @@ still_status still_forward_open(still_forward *forward) {
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (floats[i])
       STILL_TRY(backend->ops->buffer_create(backend, floats[i], &forward->activations[i]));
-  if (still_forward_needs_host(forward)) STILL_TRY(still_forward_open_mirrors(forward, floats));
-  return STILL_ALLOC(&forward->rows, ROWS * widest_row(forward->model), "rows of activations");
+  return still_forward_needs_host(forward) ? still_forward_open_mirrors(forward, floats) : STILL_OK;
 }
 
 void still_forward_close(still_forward *forward) {
@@ -80,7 +66,6 @@ void still_forward_close(still_forward *forward) {
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (forward->activations[i]) backend->ops->buffer_destroy(backend, forward->activations[i]);
   still_forward_close_mirrors(forward);
-  still_free(forward->rows);
   still_free(forward->taps.scores);
   still_free(forward->taps.linear_mass);
   still_free(forward->taps.linear_output);
@@ -241,31 +226,15 @@ static still_status feed_forward(const pass *p, const still_placed_layer *layer)
 
 /* ---- finite values ------------------------------------------------------------------------------ */
 
-static bool all_finite(const float *x, size_t count) {
-  uint32_t special = 0;
-  for (size_t i = 0; i < count; i++) {
-    uint32_t bits;
-    memcpy(&bits, x + i, sizeof bits);
-    special |= (bits & 0x7f800000u) == 0x7f800000u;
-  }
-  return !special;
-}
-
 static still_status check_rows(const pass *p, still_activation which, size_t width, int layer) {
-  float *rows = p->forward->rows;
-  for (size_t row = 0; row < p->n; row += ROWS) {
-    const size_t count = p->n - row < ROWS ? p->n - row : ROWS;
-    STILL_TRY(p->ops->buffer_read(p->backend, p->act[which], row * width, rows, count * width));
-    for (size_t i = 0; i < count; i++)
-      if (!all_finite(rows + i * width, width))
-        return still_fail(STILL_ERROR_NUMERIC,
-                          "non-finite values at position %lld in layer %d of %d",
-                          (long long)(p->first + (int64_t)(row + i)), layer, p->config->layers);
-  }
-  return STILL_OK;
+  size_t row;
+  STILL_TRY(p->ops->first_not_finite(p->backend, p->act[which], p->n, width, &row));
+  if (row == p->n) return STILL_OK;
+  return still_fail(STILL_ERROR_NUMERIC, "non-finite values at position %lld in layer %d of %d",
+                    (long long)(p->first + (int64_t)row), layer, p->config->layers);
 }
 
-/* Reading activations back costs a GPU more than it is worth. */
+/* A GPU would have to be waited for. */
 static bool can_look(const pass *p) {
   return p->backend == p->forward->host;
 }
@@ -278,7 +247,8 @@ static still_status check_keys_and_values(const pass *p, int layer) {
 }
 
 static still_status check_output(const pass *p, int layer) {
-  const bool last = layer + 1 == p->config->layers;
+  /* of a single token the logits tell, for which a GPU is waited for anyway */
+  const bool last = layer + 1 == p->config->layers && p->n > 1;
   return can_look(p) || last ? check_rows(p, STILL_ACT_X, p->width, layer) : STILL_OK;
 }
 
@@ -318,7 +288,7 @@ still_status still_forward_block(still_forward *forward, const still_token *ids,
     STILL_TRY(run_layer(on_host ? &host : &device, i));
     STILL_TRY(forward->between(forward->user, i + 1, n));
   }
-  return device.ops->finish(device.backend);
+  return n > 1 ? device.ops->finish(device.backend) : STILL_OK; /* a single token's logits wait */
 }
 
 still_status still_forward_logits(still_forward *forward, size_t row, size_t count, int64_t first,
@@ -333,7 +303,7 @@ still_status still_forward_logits(still_forward *forward, size_t row, size_t cou
   STILL_TRY(
       p->ops->buffer_read(p->backend, p->act[STILL_ACT_LOGITS], 0, logits, count * vocabulary));
   for (size_t i = 0; i < count; i++)
-    if (!all_finite(logits + i * vocabulary, vocabulary))
+    if (!still_all_finite(logits + i * vocabulary, vocabulary))
       return still_fail(STILL_ERROR_NUMERIC, "non-finite logits at position %lld",
                         (long long)(first + (int64_t)(row + i)));
   return STILL_OK;

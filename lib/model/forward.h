@@ -46,7 +46,6 @@ typedef struct still_forward {
   still_buffer *mirrors[STILL_ACTIVATIONS]; /* the same on the host: of layers that run there, and
                                                where it has to compute something for the others */
   float *staging;                           /* between the two, as long as the longest */
-  float *rows;                              /* host copy of some rows, to be looked at */
   still_taps taps; /* (H, block) each where somebody wants them, else NULL */
   /* Called after each layer's attention while there are taps. */
   still_status (*record)(void *user, int layer, size_t n, int64_t first);

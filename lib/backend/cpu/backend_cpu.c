@@ -147,6 +147,7 @@ static still_backend_ops operations = {
     .scale = still_cpu_scale,
     .swiglu = still_cpu_swiglu,
     .sigmoid = still_cpu_sigmoid,
+    .first_not_finite = still_cpu_first_not_finite,
     .rotary = still_cpu_rotary,
     .checkpoint = nothing_pending,
     .finish = nothing_pending,

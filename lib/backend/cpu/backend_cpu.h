@@ -73,6 +73,8 @@ still_status still_cpu_scale(still_backend *backend, still_buffer *x, float fact
 still_status still_cpu_swiglu(still_backend *backend, still_buffer *out, const still_buffer *gate,
                               const still_buffer *up, size_t floats);
 still_status still_cpu_sigmoid(still_backend *backend, still_buffer *x, size_t floats);
+still_status still_cpu_first_not_finite(still_backend *backend, const still_buffer *x, size_t n,
+                                        size_t width, size_t *row);
 still_status still_cpu_rotary(still_backend *backend, still_buffer *x,
                               const still_weight *frequencies, float scale, int64_t first, size_t n,
                               size_t heads, size_t dim, size_t half);

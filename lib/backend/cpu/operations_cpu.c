@@ -125,6 +125,14 @@ static still_status find_angles(still_backend_cpu *cpu, const still_angles *want
   return STILL_OK;
 }
 
+still_status still_cpu_first_not_finite(still_backend *backend, const still_buffer *x, size_t n,
+                                        size_t width, size_t *row) {
+  (void)backend;
+  for (*row = 0; *row < n; ++*row)
+    if (!still_all_finite(x->data + *row * width, width)) break;
+  return STILL_OK;
+}
+
 still_status still_cpu_rotary(still_backend *backend, still_buffer *x,
                               const still_weight *frequencies, float scale, int64_t first, size_t n,
                               size_t heads, size_t dim, size_t half) {

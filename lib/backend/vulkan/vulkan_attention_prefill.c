@@ -12,8 +12,6 @@
 static const uint64_t most_work_bytes = 512u << 20, work_part = 32;
 /* A submission of up to 50 ms may get one more block. */
 static const double block_seconds = 0.025;
-/* What cooperative matrices gain over plain shaders, for the length of submissions. */
-static const double coopmat_gain = 8;
 /* The shortest guaranteed maxComputeWorkGroupCount. */
 enum { MOST_GROUPS = 65535 };
 
@@ -79,7 +77,7 @@ static double softmax_work(const still_vulkan_attention *attention, double token
 /* Tokens whose softmax branch takes a block's time. Under full attention the block itself adds to the keys: the root of
  * n (tokens + n) per_key = work. */
 static double tokens_by_time(const still_vulkan_attention *attention) {
-  const double gain = attention->coopmat ? coopmat_gain : 1;
+  const double gain = attention->coopmat ? STILL_VULKAN_COOPMAT_GAIN : 1;
   const double work = gain * still_vulkan_work_of(attention->vulkan, block_seconds);
   const double tokens = (double)attention->tokens, per_key = softmax_work(attention, 1);
   if (attention->shape.lower != STILL_LOWER_ALL) return work / per_key;
@@ -141,7 +139,7 @@ static still_status run(const block *b, still_shader f32, uint32_t variant,
 /* The same by cooperative matrices, in the variant of the head dimension. */
 static still_status run_coopmat(const block *b, still_shader d64, still_vulkan_dispatch dispatch) {
   const bool d128 = b->attention->plan->options.head_dim == 128;
-  dispatch.gain = coopmat_gain;
+  dispatch.gain = STILL_VULKAN_COOPMAT_GAIN;
   return run_as(b, d128 ? (still_shader)(d64 + 1) : d64, 0, dispatch);
 }
 

@@ -96,6 +96,8 @@ static void destroy(still_backend *backend) {
   pthread_mutex_lock(&b->vulkan->lock);
   still_vulkan_discard(b->vulkan, &b->ids);
   still_vulkan_discard(b->vulkan, &b->angles);
+  still_vulkan_discard(b->vulkan, &b->halves);
+  still_vulkan_discard(b->vulkan, &b->worst);
   pthread_mutex_unlock(&b->vulkan->lock);
   still_vulkan_close(b->vulkan);
   still_free(b);

@@ -33,12 +33,21 @@ typedef struct still_backend_vulkan {
   still_backend base;
   still_vulkan *vulkan;
   still_vulkan_buffer ids;
+  /* the activations that were multiplied last, as f16, since several products share them: halved_items fours of the
+   * buffer `halved` after its write number halved_at */
+  still_vulkan_buffer halves;
+  VkBuffer halved;
+  uint64_t halved_at;
+  uint64_t halved_dropped; /* recordings dropped until then: after one more it may never have run */
+  size_t halved_items;
+  still_vulkan_buffer worst; /* one number of finite.comp */
   /* cosines and sines of the block of positions that was rotated last: its layers share them */
   still_vulkan_buffer angles;
   const still_weight *frequencies;
   float scale;
   int64_t first;
   size_t n, half;
+  uint64_t angles_dropped; /* as above */
 } still_backend_vulkan;
 
 static inline still_backend_vulkan *still_vulkan_of(still_backend *backend) {

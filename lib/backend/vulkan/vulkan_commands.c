@@ -129,11 +129,9 @@ static still_status begin(still_vulkan *vulkan) {
   return STILL_OK;
 }
 
-still_status still_vulkan_submit(still_vulkan *vulkan) {
+static still_status submit_recording(still_vulkan *vulkan) {
   still_vulkan_commands *commands = &vulkan->commands;
-  if (!commands->recording) return STILL_OK;
   still_vulkan_slot *slot = &commands->slots[commands->current];
-  commands->recording = false; /* also when something fails: the recording is then lost */
   still_vulkan_timer_end(vulkan, commands->current);
   VK_TRY(vulkan->call.vkEndCommandBuffer(slot->commands));
   VkSemaphore uploads;
@@ -156,6 +154,15 @@ still_status still_vulkan_submit(still_vulkan *vulkan) {
   commands->submissions++;
   commands->current = (commands->current + 1) % STILL_VULKAN_SLOTS;
   return STILL_OK;
+}
+
+still_status still_vulkan_submit(still_vulkan *vulkan) {
+  still_vulkan_commands *commands = &vulkan->commands;
+  if (!commands->recording) return STILL_OK;
+  commands->recording = false; /* also when something fails */
+  const still_status status = submit_recording(vulkan);
+  commands->dropped += status != STILL_OK;
+  return status;
 }
 
 double still_vulkan_work_of(const still_vulkan *vulkan, double seconds) {
@@ -242,6 +249,7 @@ static void order(still_vulkan *vulkan, still_vulkan_buffer *const *buffers, uns
     if (buffers[i]) {
       remember(hazards, buffers[i]->handle, writes >> i & 1);
       buffers[i]->last_use = vulkan->commands.submissions + 1;
+      if (writes >> i & 1) buffers[i]->changed = ++vulkan->commands.writes;
     }
 }
 
@@ -342,6 +350,7 @@ static still_status write_staged(still_vulkan *vulkan, still_vulkan_buffer *buff
 still_status still_vulkan_write(still_vulkan *vulkan, still_vulkan_buffer *buffer,
                                 VkDeviceSize offset, const void *data, VkDeviceSize bytes) {
   if (!bytes) return STILL_OK;
+  buffer->changed = ++vulkan->commands.writes;
   if (buffer->mapped && !buffer->last_use) { /* nothing on the device can be using it yet */
     memcpy((char *)buffer->mapped + offset, data, bytes);
     return STILL_OK;

@@ -14,6 +14,9 @@ enum {
   STILL_VULKAN_TRACKED = 24 /* buffers remembered between two barriers */
 };
 
+/* What cooperative matrices gain over plain shaders, roughly: for the length of submissions. */
+#define STILL_VULKAN_COOPMAT_GAIN 8.0
+
 /* One run of a shader. */
 typedef struct still_vulkan_dispatch {
   const still_vulkan_pipeline *pipeline;
@@ -54,6 +57,8 @@ typedef struct still_vulkan_commands {
   double rate;            /* work per second, measured */
   double longest_seconds; /* of all submissions, for tests */
   uint64_t submissions;   /* so far */
+  uint64_t writes;        /* recorded so far */
+  uint64_t dropped;       /* recordings that a failure has kept from the device */
 } still_vulkan_commands;
 
 still_status still_vulkan_commands_create(still_vulkan *vulkan);

@@ -16,7 +16,7 @@ typedef struct run_of {
   unsigned writes;
   dense_push push;
   uint32_t groups[2];
-  double work;
+  double work, gain;
 } run_of;
 
 static still_status run(const run_of *r) {
@@ -25,7 +25,8 @@ static still_status run(const run_of *r) {
                                     .push = &r->push,
                                     .push_bytes = sizeof r->push,
                                     .groups = {r->groups[0], r->groups[1] ? r->groups[1] : 1, 1},
-                                    .work = r->work};
+                                    .work = r->work,
+                                    .gain = r->gain};
   /* Buffers of the table's const arguments are only read; their last use is noted all the same. */
   for (int i = 0; i < 3; i++) dispatch.buffers[i] = (still_vulkan_buffer *)r->buffers[i];
   STILL_TRY(still_vulkan_pipeline_get(r->vulkan, r->shader, constants, &dispatch.pipeline));
@@ -81,45 +82,48 @@ static still_status embed(still_backend *backend, still_buffer *out, const still
   return status;
 }
 
-/* Rows of activations that one run takes: all, but for slow devices no more than about 50 ms of them. */
-static uint32_t product_rows(const still_vulkan *vulkan, const still_weight_part *part,
-                             uint32_t columns, size_t n) {
-  const double fit = still_vulkan_work_of(vulkan, 0.05) / (2.0 * part->rows * columns);
-  if (fit >= (double)n) return (uint32_t)n;
-  return fit < STILL_TILE ? STILL_TILE : (uint32_t)fit / STILL_TILE * STILL_TILE;
-}
-
 /* How n rows of activations are multiplied: by vectors, by tiles, or by cooperative matrices, which read the activations
  * as f16 and need enough rows to be worth it. */
 typedef struct product_shape {
   still_shader shader;
   uint32_t tile_rows, tile_weights; /* of a workgroup */
+  double gain;                      /* over plain shaders */
 } product_shape;
 enum { COOPMAT_ROWS = 32 };
 
-static product_shape shape_of(const still_vulkan *vulkan, still_tensor_type type, size_t n) {
+static product_shape shape_of(const still_vulkan *vulkan, const still_weight *weight, size_t n) {
   if (n <= STILL_MATVEC_ROWS)
-    return (product_shape){typed(STILL_SHADER_matvec_f32, type), STILL_MATVEC_ROWS, 4};
-  const bool coopmat = vulkan->features & STILL_VULKAN_COOPMAT && n >= COOPMAT_ROWS;
-  if (!coopmat || type == STILL_TENSOR_F32)
-    return (product_shape){typed(STILL_SHADER_matmul_f32, type), STILL_TILE, 128};
+    return (product_shape){typed(STILL_SHADER_matvec_f32, weight->type), STILL_MATVEC_ROWS, 4, 1};
+  const bool coopmat = vulkan->features & STILL_VULKAN_COOPMAT && n >= COOPMAT_ROWS &&
+                       weight->columns % STILL_MATMUL_SLICE == 0;
+  if (!coopmat || weight->type == STILL_TENSOR_F32)
+    return (product_shape){typed(STILL_SHADER_matmul_f32, weight->type), STILL_TILE, 128, 1};
   /* this table has no f32 */
-  return (product_shape){typed((still_shader)(STILL_SHADER_matmul_coopmat_f16 - 1), type), 128,
-                         128};
+  return (product_shape){typed((still_shader)(STILL_SHADER_matmul_coopmat_f16 - 1), weight->type),
+                         STILL_MATMUL_TILE_N, STILL_MATMUL_TILE_W, STILL_VULKAN_COOPMAT_GAIN};
 }
 
-static still_status product_part(still_vulkan *vulkan, still_buffer *out,
+/* Rows of activations that one run takes: all, but for slow devices no more than about 50 ms of them. */
+static uint32_t product_rows(const still_vulkan *vulkan, const product_shape *shape,
+                             const still_weight_part *part, uint32_t columns, size_t n) {
+  const double fit =
+      shape->gain * still_vulkan_work_of(vulkan, 0.05) / (2.0 * part->rows * columns);
+  if (fit >= (double)n) return (uint32_t)n;
+  return fit < STILL_TILE ? STILL_TILE : (uint32_t)fit / STILL_TILE * STILL_TILE;
+}
+
+static still_status product_part(still_vulkan *vulkan, still_vulkan_buffer *out,
                                  const still_weight *weight, const still_weight_part *part,
-                                 const still_buffer *in, size_t n, bool accumulate) {
+                                 const still_vulkan_buffer *in, size_t n, bool accumulate) {
   const bool few = n <= STILL_MATVEC_ROWS;
-  const product_shape shape = shape_of(vulkan, weight->type, n);
-  const uint32_t most = few ? (uint32_t)n : product_rows(vulkan, part, weight->columns, n);
+  const product_shape shape = shape_of(vulkan, weight, n);
+  const uint32_t most = few ? (uint32_t)n : product_rows(vulkan, &shape, part, weight->columns, n);
   for (size_t done = 0; done < n; done += most) {
     const uint32_t rows = n - done < most ? (uint32_t)(n - done) : most;
     STILL_TRY(run(&(run_of){.vulkan = vulkan,
                             .shader = shape.shader,
                             .constant = few ? rows : 0,
-                            .buffers = {&part->data, &in->data, &out->data},
+                            .buffers = {&part->data, in, out},
                             .writes = 1 << 2,
                             .push = {.n = rows,
                                      .rows = part->rows,
@@ -130,23 +134,54 @@ static still_status product_part(still_vulkan *vulkan, still_buffer *out,
                                      .accumulate = accumulate},
                             .groups = {(part->rows + shape.tile_weights - 1) / shape.tile_weights,
                                        (rows + shape.tile_rows - 1) / shape.tile_rows},
-                            .work = 2.0 * rows * part->rows * weight->columns}));
+                            .work = 2.0 * rows * part->rows * weight->columns,
+                            .gain = shape.gain}));
   }
   return STILL_OK;
 }
 
-static still_status product(still_vulkan *vulkan, still_buffer *out, const still_weight *weight,
+/* The first n rows of `in` as f16, with room for whole tiles behind them. */
+static still_status halve(still_backend_vulkan *b, const still_vulkan_buffer *in, size_t n,
+                          uint32_t columns) {
+  const size_t items = n * columns / 4;
+  const uint64_t bytes = 2ull * (n + STILL_MATMUL_TILE_N) * columns;
+  if (b->halved == in->handle && b->halved_at == in->changed && b->halved_items >= items &&
+      b->halves.bytes >= bytes && b->halved_dropped == b->vulkan->commands.dropped)
+    return STILL_OK;
+  b->halved = VK_NULL_HANDLE;
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &b->halves, bytes));
+  STILL_TRY(run(&(run_of){.vulkan = b->vulkan,
+                          .shader = STILL_SHADER_halve_f32,
+                          .buffers = {&b->halves, in},
+                          .writes = 1,
+                          .push = {.n = (uint32_t)items},
+                          .groups = {groups_for(items)},
+                          .work = 24.0 * (double)items}));
+  b->halved = in->handle;
+  b->halved_at = in->changed;
+  b->halved_dropped = b->vulkan->commands.dropped;
+  b->halved_items = items;
+  return STILL_OK;
+}
+
+static still_status product(still_backend_vulkan *b, still_buffer *out, const still_weight *weight,
                             const still_buffer *in, size_t n, bool accumulate) {
+  const still_vulkan_buffer *factor = &in->data;
+  if (shape_of(b->vulkan, weight, n).gain > 1) {
+    STILL_TRY(halve(b, &in->data, n, weight->columns));
+    factor = &b->halves;
+  }
   for (uint32_t i = 0; i < weight->part_count; i++)
-    STILL_TRY(product_part(vulkan, out, weight, &weight->parts[i], in, n, accumulate));
+    STILL_TRY(
+        product_part(b->vulkan, &out->data, weight, &weight->parts[i], factor, n, accumulate));
   return STILL_OK;
 }
 
 static still_status matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
                            const still_buffer *in, size_t n, int accumulate) {
-  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
+  still_backend_vulkan *b = still_vulkan_of(backend);
   still_status status;
-  STILL_VULKAN_LOCKED(vulkan, status, product(vulkan, out, weight, in, n, accumulate != 0));
+  STILL_VULKAN_LOCKED(b->vulkan, status, product(b, out, weight, in, n, accumulate != 0));
   return status;
 }
 
@@ -213,19 +248,56 @@ static still_status sigmoid(still_backend *backend, still_buffer *x, size_t floa
                      &(dense_push){.n = (uint32_t)floats});
 }
 
+/* ---- finite values -------------------------------------------------------------------------------------------- */
+
+static still_status find_not_finite(still_backend_vulkan *b, const still_buffer *x, size_t n,
+                                    size_t width, size_t *row) {
+  uint32_t worst;
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &b->worst, sizeof worst));
+  STILL_TRY(still_vulkan_zero(b->vulkan, &b->worst));
+  STILL_TRY(run(&(run_of){.vulkan = b->vulkan,
+                          .shader = STILL_SHADER_finite_f32,
+                          .buffers = {&b->worst, &x->data},
+                          .writes = 1,
+                          .push = {.n = (uint32_t)n, .columns = (uint32_t)width},
+                          .groups = {n < MOST_GROUPS ? (uint32_t)n : MOST_GROUPS},
+                          .work = 4.0 * (double)n * (double)width}));
+  STILL_TRY(still_vulkan_read(b->vulkan, &b->worst, 0, &worst, sizeof worst));
+  *row = n - worst;
+  return STILL_OK;
+}
+
+static still_status first_not_finite(still_backend *backend, const still_buffer *x, size_t n,
+                                     size_t width, size_t *row) {
+  still_backend_vulkan *b = still_vulkan_of(backend);
+  still_status status;
+  STILL_VULKAN_LOCKED(b->vulkan, status, find_not_finite(b, x, n, width, row));
+  return status;
+}
+
 /* ---- rotation ------------------------------------------------------------------------------------------------- */
+
+/* One frequency's, 2 half apart. Each turns the one before by the same angle, which in double is as exact as asking for
+ * every cosine and much faster. */
+static void fill_angles(const still_backend_vulkan *b, size_t d, float *angles) {
+  const double frequency = b->frequencies->host[d], angle = (double)b->first * frequency;
+  const double turn_cos = cos(frequency), turn_sin = sin(frequency);
+  double c = cos(angle), s = sin(angle);
+  for (size_t i = 0; i < b->n; i++, angles += 2 * b->half) {
+    angles[0] = b->scale * (float)c;
+    angles[1] = b->scale * (float)s;
+    const double next = c * turn_cos - s * turn_sin;
+    s = s * turn_cos + c * turn_sin;
+    c = next;
+  }
+}
 
 /* In double on the CPU: at position 10^5 a float angle is off by 0.004, and a GPU's sine of large angles by more. */
 static still_status upload_angles(still_backend_vulkan *b) {
   float *angles;
   const size_t bytes = 2 * b->n * b->half * sizeof *angles;
   STILL_TRY(STILL_ALLOC(&angles, 2 * b->n * b->half, "cosines and sines of positions"));
-  for (size_t i = 0; i < b->n; i++)
-    for (size_t d = 0; d < b->half; d++) {
-      const double angle = (double)(b->first + (int64_t)i) * b->frequencies->host[d];
-      angles[2 * (i * b->half + d)] = b->scale * (float)cos(angle);
-      angles[2 * (i * b->half + d) + 1] = b->scale * (float)sin(angle);
-    }
+  for (size_t d = 0; d < b->half; d++) fill_angles(b, d, angles + 2 * d);
   still_status status = still_vulkan_work_reserve(b->vulkan, &b->angles, bytes);
   if (!status) status = still_vulkan_write(b->vulkan, &b->angles, 0, angles, bytes);
   if (status) b->frequencies = NULL;
@@ -236,13 +308,14 @@ static still_status upload_angles(still_backend_vulkan *b) {
 static still_status find_angles(still_backend_vulkan *b, const still_weight *frequencies,
                                 float scale, int64_t first, size_t n, size_t half) {
   if (b->frequencies == frequencies && b->scale == scale && b->first == first && b->n == n &&
-      b->half == half)
+      b->half == half && b->angles_dropped == b->vulkan->commands.dropped)
     return STILL_OK;
   b->frequencies = frequencies;
   b->scale = scale;
   b->first = first;
   b->n = n;
   b->half = half;
+  b->angles_dropped = b->vulkan->commands.dropped;
   return upload_angles(b);
 }
 
@@ -275,5 +348,6 @@ void still_vulkan_dense_operations(still_backend_ops *ops) {
   ops->scale = scale;
   ops->swiglu = swiglu;
   ops->sigmoid = sigmoid;
+  ops->first_not_finite = first_not_finite;
   ops->rotary = rotary;
 }

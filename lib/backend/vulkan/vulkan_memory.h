@@ -24,6 +24,7 @@ typedef struct still_vulkan_buffer {
   still_vulkan_chunk *chunk;
   VkDeviceSize offset, reserved; /* the range taken from the chunk */
   uint64_t last_use;             /* number of the submission that used it last, 0 = none */
+  uint64_t changed; /* number of the write that it saw last, of all that the device has recorded */
 } still_vulkan_buffer;
 
 typedef struct still_vulkan_memory {

@@ -2,13 +2,17 @@
 #include "backend/vulkan/vulkan_timer.h"
 
 #include "backend/vulkan/vulkan_device.h"
+#include "base/log.h"
 #include "base/memory.h"
+
+#include <stdlib.h>
 
 /* Query 0 and 1: begin and end of the submission; 2 + 2 i and 3 + 2 i: around dispatch i. */
 enum { QUERIES = 2 + 2 * STILL_VULKAN_DISPATCHES };
 
 still_status still_vulkan_timer_create(still_vulkan *vulkan) {
   still_vulkan_timer *timer = &vulkan->timer;
+  timer->profiling = timer->logs = getenv("STILL_VULKAN_PROFILE") != NULL;
   for (int i = 0; i < STILL_VULKAN_SLOTS; i++) {
     STILL_TRY(STILL_ALLOC(&timer->marks[i], STILL_VULKAN_DISPATCHES, "timer"));
     STILL_TRY(STILL_ALLOC(&timer->mark_work[i], STILL_VULKAN_DISPATCHES, "timer"));
@@ -21,8 +25,18 @@ still_status still_vulkan_timer_create(still_vulkan *vulkan) {
   return STILL_OK;
 }
 
+static void log_times(const still_vulkan *vulkan) {
+  for (uint32_t i = 0; i < vulkan->timer.count; i++) {
+    const still_vulkan_time *time = &vulkan->timer.times[i];
+    still_log(STILL_LOG_INFO, "%s: %-28s %10.3f ms in %6llu runs, %9.3f T/s", vulkan->name,
+              time->shader, 1e3 * time->seconds, (unsigned long long)time->runs,
+              time->work / time->seconds / 1e12);
+  }
+}
+
 void still_vulkan_timer_destroy(still_vulkan *vulkan) {
   still_vulkan_timer *timer = &vulkan->timer;
+  if (timer->logs) log_times(vulkan);
   for (int i = 0; i < STILL_VULKAN_SLOTS; i++) {
     still_free(timer->marks[i]);
     still_free(timer->mark_work[i]);

@@ -14,6 +14,7 @@ typedef struct still_vulkan_time {
 } still_vulkan_time;
 
 typedef struct still_vulkan_timer {
+  bool logs; /* STILL_VULKAN_PROFILE: profiles from the beginning, logs the times in the end */
   bool
       profiling; /* puts a barrier before every dispatch and a timestamp around it; set while nothing is recorded */
   VkQueryPool pools[STILL_VULKAN_SLOTS];
