@@ -93,7 +93,8 @@ static const program_flag evaluate_flags[] = {
               "every sample as a line of JSON; --text adds to what is there", &arguments.results),
     FLAG_TEXT("--plot", "FILE.svg",
               "draw accuracy over length; with --depths, over depth and length", &arguments.plot),
-    FLAG_SWITCH("--resume", "go on where that file ends", &arguments.resume),
+    FLAG_SWITCH("--resume", "go on where that file ends: what it has is not asked again",
+                &arguments.resume),
     FLAG_SWITCH("--list-tasks", "list the tasks and end", &arguments.list_tasks),
     FLAG_SWITCH("-q, --quiet", "nothing on stderr but errors", &arguments.quiet),
     FLAG_SWITCH("-v, --verbose", "more log lines; twice: all", &arguments.verbose),
@@ -303,6 +304,7 @@ static int evaluate_text(const evaluate_runs *runs, const still_evaluation_optio
   options.stride = arguments.stride;
   options.rows = arguments.rows;
   options.results = common->results;
+  options.resume = common->resume;
   options.command = common->command;
   options.progress = show_progress;
   options.progress_user = "tokens";

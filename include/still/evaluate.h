@@ -198,16 +198,20 @@ typedef struct still_language_options {
    * in common is scored once, in the first. */
   int stride;
   int rows; /* most rows; 0 (default): all that are complete */
-  /* JSON lines to be added to: a head as in still_evaluation_options, then {"run", "language":
-   * {...}} with the numbers of the result; NULL (default): none. */
+  /* JSON lines to be added to: a head as in still_evaluation_options, then {"run", "language_row",
+   * ...} for each row as it is done and {"run", "language": {...}} with the numbers of the result;
+   * NULL (default): none. */
   const char *results;
+  /* 1: rows that `results` already has, of the same text, rows, runs and options, are not evaluated
+   * again, and what is complete is not written again. A text in one row has nothing to go on from. */
+  int resume;
   const char *command;               /* for the head, NULL = none */
   still_progress_callback *progress; /* tokens; not 0 stops: CANCELLED */
   void *progress_user;
 } still_language_options;
 
 #define STILL_LANGUAGE_OPTIONS_INIT                                                                \
-  { sizeof(still_language_options), 0, 0, 0, NULL, NULL, NULL, NULL }
+  { sizeof(still_language_options), 0, 0, 0, NULL, 0, NULL, NULL, NULL }
 
 typedef struct still_language_result {
   int64_t tokens, rows; /* scored */

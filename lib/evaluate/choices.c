@@ -178,9 +178,11 @@ static bool find_result(const quiz *q, size_t index, double *right) {
   return true;
 }
 
+/* The first of two lines may be there already. */
 static still_status put_result(quiz *q, size_t index, const double *right, const double *sums) {
   for (int way = 0; way < 2; way++) {
     still_result r = result_of(q, index, way);
+    if (still_results_find(&q->results, &r)) continue;
     r.right = right[way];
     r.likelihoods = way ? NULL : sums;
     r.likelihood_count = q->items.items[index].count;

@@ -3,7 +3,6 @@
 
 #include "base/files.h"
 #include "base/memory.h"
-#include "formats/json.h"
 #include "model/model_state.h"
 
 #include <errno.h>
@@ -142,24 +141,30 @@ static still_status read_head(still_results *results, const still_json *line) {
   return STILL_OK;
 }
 
-static still_status read_line(still_results *results, const char *text, size_t bytes) {
+static still_status read_line(void *user, const still_json *line) {
+  still_results *results = user;
+  if (still_json_find(line, "still_evaluation")) return read_head(results, line);
+  if (still_json_find(line, "language") || still_json_find(line, "language_row"))
+    return STILL_OK; /* of no task */
+  if (!results->settings)
+    return still_fail(STILL_ERROR_FORMAT, "a head with 'still_evaluation' must come first");
+  return read_sample(results, line);
+}
+
+static still_status parse_line(const char *text, size_t bytes,
+                               still_status (*each)(void *user, const still_json *line),
+                               void *user) {
   still_json *line;
   STILL_TRY(still_json_parse(&line, "results", text, bytes, bytes));
-  still_status status;
-  if (still_json_find(line, "still_evaluation"))
-    status = read_head(results, line);
-  else if (still_json_find(line, "language"))
-    status = STILL_OK; /* of no task */
-  else if (!results->settings)
-    status = still_fail(STILL_ERROR_FORMAT, "a head with 'still_evaluation' must come first");
-  else
-    status = read_sample(results, line);
+  const still_status status = each(user, line);
   still_json_free(line);
   return status;
 }
 
 /* *complete: bytes of whole lines. */
-static still_status read_lines(still_results *results, const char *path, size_t *complete) {
+static still_status read_lines(const char *path, size_t *complete,
+                               still_status (*each)(void *user, const still_json *line),
+                               void *user) {
   char *text;
   size_t bytes, number = 1;
   still_status status = STILL_OK;
@@ -168,7 +173,7 @@ static still_status read_lines(still_results *results, const char *path, size_t 
   for (const char *end; !status && (end = memchr(text + *complete, '\n', bytes - *complete));
        number++) {
     const size_t length = (size_t)(end - text) - *complete;
-    status = read_line(results, text + *complete, length);
+    status = parse_line(text + *complete, length, each, user);
     if (status) still_fail_in(status, "%s, line %zu", path, number);
     *complete += length + 1;
   }
@@ -178,7 +183,47 @@ static still_status read_lines(still_results *results, const char *path, size_t 
 
 still_status still_results_read(still_results *results, const char *path) {
   size_t complete;
-  return read_lines(results, path, &complete);
+  return read_lines(path, &complete, read_line, results);
+}
+
+/* ---- lines of no task: those under heads like the plan's */
+
+typedef struct visit {
+  const still_results_plan *plan;
+  bool like; /* the last head was */
+} visit;
+
+static bool is_like_run(const still_json *told, const still_evaluation_run *run) {
+  char hash[17], adapter[17], options[OPTION_BYTES];
+  identify_run(run, hash, adapter, options);
+  const char *const keys[] = {"run", "hash", "adapter", "options"};
+  const char *const wanted[] = {run->name, hash, adapter, options};
+  for (int i = 0; i < 4; i++) {
+    const char *text = NULL;
+    if (still_json_to_string(still_json_find(told, keys[i]), keys[i], &text) ||
+        strcmp(text, wanted[i]))
+      return false;
+  }
+  return true;
+}
+
+static bool is_like_head(const still_json *line, const still_results_plan *plan) {
+  const still_json *run = still_json_first(still_json_find(line, "runs"));
+  const char *settings = NULL;
+  if (still_json_to_string(still_json_find(line, "settings"), "settings", &settings) ||
+      strcmp(settings, plan->settings))
+    return false;
+  for (size_t i = 0; i < plan->run_count; i++, run = still_json_next(run))
+    if (!run || !is_like_run(run, &plan->runs[i])) return false;
+  return !run;
+}
+
+static still_status visit_line(void *user, const still_json *line) {
+  visit *v = user;
+  if (!still_json_find(line, "still_evaluation"))
+    return v->like ? v->plan->line(v->plan->user, line) : STILL_OK;
+  v->like = is_like_head(line, v->plan);
+  return STILL_OK;
 }
 
 /* ---- writing */
@@ -237,6 +282,21 @@ still_status still_results_put(still_results *results, const still_result *r) {
   return fflush(stream) ? write_failed(results) : STILL_OK;
 }
 
+still_status still_results_put_row(still_results *results, const char *run,
+                                   const still_language_row *row) {
+  FILE *stream = results->stream;
+  if (!stream) return STILL_OK;
+  STILL_TRY(put_text(stream, "{", "run", run));
+  fprintf(stream,
+          ", \"language_row\": %zu, \"tokens\": %zu, \"bytes\": %" PRIu64
+          ", \"nats\": %.17g, \"agreed\": %zu",
+          row->index, row->tokens, row->bytes, row->nats, row->agreed);
+  for (size_t i = 0; row->divergences && i < row->tokens; i++)
+    fprintf(stream, "%s%.9g", i ? ", " : ", \"divergences\": [", row->divergences[i]);
+  fputs(row->divergences ? "]}\n" : "}\n", stream);
+  return fflush(stream) ? write_failed(results) : STILL_OK;
+}
+
 still_status still_results_put_language(still_results *results, const char *run,
                                         const still_language_result *r) {
   FILE *stream = results->stream;
@@ -267,12 +327,15 @@ static still_status expect(still_results *results, const still_results_plan *pla
 static still_status open_file(still_results *results, const still_results_plan *plan) {
   const bool goes_on = plan->resume && still_path_exists(plan->path);
   size_t complete = 0;
+  visit known = {.plan = plan};
   STILL_TRY(expect(results, plan));
-  if (goes_on) STILL_TRY(read_lines(results, plan->path, &complete));
+  if (goes_on)
+    STILL_TRY(plan->line ? read_lines(plan->path, &complete, visit_line, &known)
+                         : read_lines(plan->path, &complete, read_line, results));
   if (goes_on && truncate(plan->path, (off_t)complete)) return write_failed(results);
   results->stream = fopen(plan->path, goes_on || plan->append ? "a" : "w");
   if (!results->stream) return write_failed(results);
-  return put_head(results, plan);
+  return known.like || (plan->finished && *plan->finished) ? STILL_OK : put_head(results, plan);
 }
 
 still_status still_results_open(still_results *results, const still_results_plan *plan) {

@@ -6,10 +6,17 @@
  *    "runs": [{"run", "model", "hash", "adapter", "options"}]}
  *   {"run": "full", "task": "sniah1", "length": 4096, "depth_index": -1, "index": 0,
  *    "depth": 0.31, "right": 1, "seconds": 0.8, "output": " 1234567."}
+ *
+ * Perplexity has lines of its own, a row each and then their sum:
+ *
+ *   {"run": "still", "language_row": 0, "tokens": 1023, "bytes": 4711, "nats": 2870.1,
+ *    "agreed": 801, "divergences": [0.01, ...]}
+ *   {"run": "still", "language": {...}}
  */
 #ifndef STILL_EVALUATE_RESULTS_H
 #define STILL_EVALUATE_RESULTS_H
 
+#include "formats/json.h"
 #include "formats/name_table.h"
 
 #include <stdio.h>
@@ -44,15 +51,29 @@ typedef struct still_result {
   size_t likelihood_count;
 } still_result;
 
+/* What a run did on a row of a text. */
+typedef struct still_language_row {
+  size_t index, tokens, agreed;
+  uint64_t bytes;
+  double nats;              /* their sum */
+  const float *divergences; /* of each token; NULL: no reference */
+} still_language_row;
+
 /* What a file of results is opened with. */
 typedef struct still_results_plan {
   const char *path;     /* NULL: no file, nothing is written */
   int resume;           /* what is there is read and goes on, instead of being replaced */
-  int append;           /* what is there stays, unread */
+  int append;           /* what is there stays, unread unless `line` is to have it */
   const char *command;  /* NULL: none */
   const char *settings; /* whatever results must have in common to belong together */
   const still_evaluation_run *runs;
   size_t run_count;
+  /* For results of no task. With resume, it is given each line (not heads) below a head like the one
+   * of this plan; other lines are passed over. No head is written where the last one is such,
+   * or where *finished says (by `line`) that nothing will be added. */
+  still_status (*line)(void *user, const still_json *line);
+  void *user;
+  const bool *finished; /* NULL: never */
 } still_results_plan;
 
 /* ARGUMENT: the file there is of other settings or models. FORMAT: a line that is damaged, with its
@@ -67,6 +88,8 @@ still_status still_results_read(still_results *results, const char *path);
 /* Fills in depth and right of a sample that the file had. */
 bool still_results_find(const still_results *results, still_result *result);
 still_status still_results_put(still_results *results, const still_result *result);
+still_status still_results_put_row(still_results *results, const char *run,
+                                   const still_language_row *row);
 still_status still_results_put_language(still_results *results, const char *run,
                                         const still_language_result *result);
 

@@ -63,6 +63,32 @@ expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.
 printf 'It rained for a day and a night, and then the sun came out again over the wet hills. %.0s' 1 2 3 >"$work/text"
 expect 0 out "| swa:64 |" --runs full,swa:64 --text "$work/text" --lengths 40
 
+# resumes NAME FLAGS...: interrupted, cut within a line and gone on with, it prints what one go prints and its
+# results have the same lines, heads and seconds aside.
+resumes() {
+  name=$1
+  shift
+  "$program" -t 1 -q "$@" -o "$work/whole.jsonl" >"$work/whole" 2>"$work/err"
+  timeout -s INT 0.3 "$program" -t 1 -q "$@" -o "$work/parts.jsonl" >/dev/null 2>&1
+  head -c $(($(wc -c <"$work/whole.jsonl") * 2 / 3)) "$work/whole.jsonl" >"$work/cut.jsonl"
+  for file in parts cut; do
+    "$program" -t 1 -q "$@" -o "$work/$file.jsonl" --resume >"$work/out" 2>"$work/err" ||
+      { failed=1; echo "FAILED: $name does not go on"; cat "$work/err"; }
+    cmp -s "$work/out" "$work/whole" || { failed=1; echo "FAILED: $name: a resumed run prints something else"; }
+    for each in whole $file; do
+      grep -v still_evaluation "$work/$each.jsonl" | sed 's/"seconds": [^,}]*//' >"$work/$each.lines"
+    done
+    cmp -s "$work/whole.lines" "$work/$file.lines" || { failed=1; echo "FAILED: $name: resumed results differ"; }
+  done
+  rm -f "$work/whole.jsonl" "$work/parts.jsonl" "$work/cut.jsonl"
+}
+for i in 1 2 3 4 5 6; do
+  echo "{\"question\": \"What is number $i?\", \"choices\": [\"a fox\", \"a hill\"], \"answer\": 0}"
+done >"$work/six.jsonl"
+resumes tasks --runs full,swa:64 $flags --exact
+resumes text --runs full,swa:64 --text "$work/text" --lengths 12
+resumes choices --runs full,swa:64 --choices "$work/six.jsonl"
+
 # How heads choose: every head and word in the results.
 expect 2 err "--mechanism needs a text" --mechanism
 long=$(dirname "$0")/../../examples/models/needle/haystack.txt

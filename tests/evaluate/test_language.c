@@ -193,6 +193,76 @@ static void test_language_results(void **state) {
               STILL_ERROR_FILE, "/nowhere/language.jsonl: No such file");
 }
 
+static int stop_after(void *user, uint64_t done, uint64_t total) {
+  assert_true(done <= total);
+  return done >= *(uint64_t *)user;
+}
+
+/* Stopped anywhere and gone on with, twice: the bytes of the file that one go writes, and its
+ * numbers. */
+static void test_language_resume(void **state) {
+  (void)state;
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  still_language_result whole, result;
+  const size_t bytes = strlen(text);
+  options.length = 60, options.stride = 20;
+  options.results = check_path("rows.jsonl");
+  check_ok(still_evaluate_language(&still_128, &full, text, bytes, &options, &whole));
+  char *expected = check_read(options.results, NULL);
+  options.results = check_path("row_parts.jsonl");
+  options.progress = stop_after;
+  for (uint64_t stop = 30; stop < 110; stop += 35) {
+    options.progress_user = &stop;
+    options.resume = stop > 30;
+    check_fails(still_evaluate_language(&still_128, &full, text, bytes, &options, &result),
+                STILL_ERROR_CANCELLED, "language: stopped after");
+    FILE *file = fopen(options.results, "a"); /* a line that was not finished */
+    fputs("{\"run\": \"st", file);
+    fclose(file);
+  }
+  options.progress = NULL;
+  for (int times = 0; times < 2; times++) { /* the second time nothing is left to do */
+    uint64_t none = 0;
+    options.progress = times ? stop_after : NULL;
+    options.progress_user = &none;
+    check_ok(still_evaluate_language(&still_128, &full, text, bytes, &options, &result));
+    char *lines = check_read(options.results, NULL);
+    assert_string_equal(lines, expected);
+    free(lines);
+    assert_memory_equal(&result, &whole, sizeof result);
+  }
+
+  /* Another run and another text go on in the same file with heads of their own. */
+  options.progress = NULL;
+  check_ok(still_evaluate_language(&full, NULL, text, bytes, &options, &result));
+  check_ok(still_evaluate_language(&full, NULL, text, bytes - 1, &options, &result));
+  check_ok(still_evaluate_language(&still_128, &full, text, bytes, &options, &result));
+  assert_memory_equal(&result, &whole, sizeof result);
+  char *lines = check_read(options.results, NULL);
+  size_t heads = 0;
+  for (const char *at = lines; (at = strstr(at, "\"still_evaluation\"")); at++) heads++;
+  assert_int_equal(heads, 3);
+  free(lines);
+
+  static const char *const damage[][2] = {{"\"tokens\": 59", "'tokens' is 58, must be 59"},
+                                          {"\"agreed\": ", "'agreed' is"},
+                                          {"\"divergences\": [", "'divergences'"}};
+  static const char *const instead[] = {"\"tokens\": 58", "\"agreed\": 99",
+                                        "\"divergences\": [0, "};
+  for (int i = 0; i < 3; i++) {
+    char *bad = calloc(1, strlen(expected) + 64);
+    const char *at = strstr(expected, damage[i][0]);
+    assert_non_null(at);
+    snprintf(bad, strlen(expected) + 64, "%.*s%s%s", (int)(at - expected), expected, instead[i],
+             at + strlen(damage[i][0]));
+    options.results = check_file("bad_rows.jsonl", bad, strlen(bad));
+    check_fails(still_evaluate_language(&still_128, &full, text, bytes, &options, &result),
+                STILL_ERROR_FORMAT, damage[i][1]);
+    free(bad);
+  }
+  free(expected);
+}
+
 static void test_language_refusals(void **state) {
   (void)state;
   still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
@@ -455,6 +525,7 @@ int main(void) {
       cmocka_unit_test(test_whole),
       cmocka_unit_test(test_sliding),
       cmocka_unit_test(test_divergence),
+      cmocka_unit_test(test_language_resume),
       cmocka_unit_test(test_language_refusals),
       cmocka_unit_test(test_language_results),
       cmocka_unit_test(test_choices),

@@ -4,7 +4,10 @@
 #include "evaluate/choice_items.h"
 #include "evaluate/tasks.h"
 
+#include "byte_model.h"
+
 #include <stdlib.h>
+#include <still/evaluate.h>
 #include <string.h>
 
 typedef struct scenario {
@@ -102,9 +105,99 @@ static void test_items(void **state) {
                             false);
 }
 
+/* ---- whole evaluations of a small model */
+
+static char *small_model; /* its folder */
+
+static still_status with_model(still_status (*evaluate)(const still_evaluation_run *run,
+                                                        const char *results),
+                               const char *results) {
+  still_session_options session = STILL_SESSION_OPTIONS_INIT;
+  still_model *model;
+  session.threads = 1;
+  STILL_TRY(still_model_open(&model, small_model, NULL));
+  const still_evaluation_run run = {"full", model, session};
+  const still_status status = evaluate(&run, results);
+  still_model_destroy(model);
+  return status;
+}
+
+static still_status predict(const still_evaluation_run *run, const char *results) {
+  static const char text[] = "A text that has two rows, or rather that has three of them.";
+  still_language_options options = STILL_LANGUAGE_OPTIONS_INIT;
+  still_language_result result;
+  options.length = 20;
+  options.results = results;
+  options.resume = results != NULL;
+  return still_evaluate_language(run, run, text, sizeof text - 1, &options, &result);
+}
+
+static still_status choose(const still_evaluation_run *run, const char *results) {
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result result;
+  options.examples = 1;
+  options.results = results;
+  options.resume = results != NULL;
+  return still_evaluate_choices(run, check_path("choices.jsonl"), &options, &result);
+}
+
+static still_status evaluate_task(const still_evaluation_run *run, const char *results) {
+  const char *task = "babi1";
+  const int length = 700;
+  still_evaluation_options options = STILL_EVALUATION_OPTIONS_INIT;
+  still_evaluation_report *report;
+  options.tasks = &task, options.task_count = 1;
+  options.lengths = &length, options.length_count = 1;
+  options.samples = 1;
+  options.babi = check_path("babi");
+  options.haystack = check_path("babi/prose.txt");
+  options.scoring = STILL_SCORING_EXACT;
+  options.results = results;
+  options.resume = results != NULL;
+  STILL_TRY(still_evaluate(run, 1, &options, &report));
+  still_evaluation_report_destroy(report);
+  return STILL_OK;
+}
+
+static still_status predict_with_model(void *user) {
+  return with_model(predict, user);
+}
+
+static still_status choose_with_model(void *user) {
+  return with_model(choose, user);
+}
+
+static still_status evaluate_with_model(void *user) {
+  return with_model(evaluate_task, user);
+}
+
+/* Without results, then with results that are complete: those are read. */
+static void test_evaluations(void **state) {
+  (void)state;
+  static const char lines[] =
+      "{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": 0}\n"
+      "{\"question\": \"r\", \"subject\": \"s\", \"choices\": [\"a\", \"b\"], \"answer\": 1}\n";
+  static const char story[] = "1 Mary moved to the attic.\n2 Where is Mary?\tattic\t1\n";
+  static const char prose[] = "A sentence of more than ten tokens stands here.";
+  static still_status (*const scenarios[])(void *user) = {predict_with_model, choose_with_model,
+                                                          evaluate_with_model};
+  static const char *const names[] = {"predicted.jsonl", "chosen.jsonl", "evaluated.jsonl"};
+  small_model = strdup(byte_model());
+  check_file("choices.jsonl", lines, sizeof lines - 1);
+  check_file("babi/qa1_x_test.txt", story, sizeof story - 1);
+  check_file("babi/prose.txt", prose, sizeof prose - 1);
+  for (int i = 0; i < 3; i++) {
+    char *results = strdup(check_path(names[i]));
+    check_failing_allocations(scenarios[i], NULL, true);
+    check_failing_allocations(scenarios[i], results, true);
+    free(results);
+  }
+  free(small_model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_samples),
-                                     cmocka_unit_test(test_documents),
-                                     cmocka_unit_test(test_items)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_samples), cmocka_unit_test(test_documents),
+      cmocka_unit_test(test_evaluations), cmocka_unit_test(test_items)};
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }
