@@ -105,7 +105,7 @@ static const char help[] =
     "usage: still-bench model --model PATH [--adapter PATH] [-dev NAME] [-ngl N] [-b N] [FLAGS]\n"
     "  -ngl: layers on the device, the rest on the CPU; default: as many as fit\n"
     "  STILL_VULKAN_PROFILE=1: time of each shader on stderr, warm-ups and repeats included\n"
-    "  -b: tokens of a prefill block, default 512\n"
+    "  -b: tokens of a prefill block; default 0: 512, on a GPU up to 4096\n"
     "  kinds that need an adapter are left out without one; --heads, --kv-heads and --dim are the "
     "model's";
 
@@ -124,7 +124,7 @@ int bench_model(int argc, char **argv) {
   model_options.device = take_flag(&argc, argv, "--device", NULL);
   if (!model_options.device) model_options.device = take_flag(&argc, argv, "-dev", "cpu");
   model_options.device_layers = atoi(take_flag(&argc, argv, "-ngl", "-1"));
-  const int block = atoi(take_flag(&argc, argv, "-b", "512"));
+  const int block = atoi(take_flag(&argc, argv, "-b", "0"));
   const bench_arguments a = bench_parse(argc, argv, help);
   model_options.threads = a.base.threads;
   still_model *model;

@@ -19,7 +19,7 @@ class SessionOptions(ctypes.Structure):
                 ("own", ctypes.c_uint), ("history", ctypes.c_int)]
 
     def __init__(self, **given):
-        values = dict(adapter_kinds=1, chunk=64, budget=512, keep_ratio=0.125, window=512, block=512)
+        values = dict(adapter_kinds=1, chunk=64, budget=512, keep_ratio=0.125, window=512)
         super().__init__(size=ctypes.sizeof(type(self)), **{**values, **given})
 
 

@@ -34,8 +34,7 @@ static const char *cache_type_word(int index) {
   return words[index];
 }
 
-program_model_choice program_choice = {.block = 512,
-                                       .device_layers = -1,
+program_model_choice program_choice = {.device_layers = -1,
                                        .attention = -1,
                                        .chunk = -1,
                                        .budget = -1,
@@ -63,7 +62,7 @@ program_flag program_model_flags[] = {
     FLAG_RANGE(INTEGER, "-c, --ctx-size", "N", "tokens to plan for", &program_choice.context, 16,
                INT_MAX, "0", "what the model was trained for"),
     FLAG_RANGE(INTEGER, "-b, --batch-size", "N", "tokens of a prefill block", &program_choice.block,
-               1, 65536, NULL, NULL),
+               1, 65536, "0", "512, on a GPU up to 4096"),
     FLAG_SWITCH("--no-mmap", "read the weights into memory instead of mapping the file",
                 &program_choice.no_mmap),
     FLAG_HEADING("attention"),

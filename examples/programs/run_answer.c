@@ -66,7 +66,9 @@ static still_status evaluate_block(run_state *run, const still_token *ids, size_
 int run_evaluate(run_state *run, size_t count) {
   static program_progress progress;
   if (!progress.label) progress = program_progress_begin("reading", "tokens", 1);
-  const size_t block = (size_t)program_choice.block;
+  still_session_usage usage;
+  still_session_get_usage(run->session, &usage);
+  const size_t block = (size_t)usage.block;
   still_status status = STILL_OK;
   for (size_t done = 0; !status && done < count; done += block)
     status = evaluate_block(run, run->ids + done, count - done < block ? count - done : block,

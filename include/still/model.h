@@ -194,7 +194,8 @@ typedef struct still_session_options {
                                 for. 0 = what the adapter in use was trained for, where layers have a budget, or else
                                 the model's trained context */
   still_dtype cache_type; /* default F32 */
-  int block;   /* tokens of a prefill block, 1 .. 65536, default 512; bounds the work space */
+  int block; /* tokens of a prefill block, 1 .. 65536; bounds the work space. 0 (default): 512, on a GPU up to 4096 as
+                  far as their activations take an eighth of its free memory */
   int threads; /* 0 = the model's */
   unsigned
       own; /* STILL_OWN_...: fields marked (a) that are meant as they are although they have their default
@@ -215,7 +216,7 @@ enum {
 #define STILL_SESSION_OPTIONS_INIT                                                                 \
   {                                                                                                \
     sizeof(still_session_options), STILL_ATTENTION_FULL, 1, 64, 512, STILL_SCHEDULE_BUDGET, 0,     \
-        0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD, 0, 512, 0, NULL, 0, STILL_F32, 512, \
+        0.125f, STILL_METRIC_SALIENCY, STILL_ROUTING_PER_HEAD, 0, 512, 0, NULL, 0, STILL_F32, 0,   \
         0, 0, 0                                                                                    \
   }
 
@@ -230,6 +231,7 @@ typedef struct still_session_usage {
       softmax_tokens; /* the most of all layers and heads: attended to exactly by the next token */
   int64_t linear_tokens;    /* summed up in the linear state */
   int64_t forgotten_tokens; /* neither */
+  int64_t block;            /* tokens of a prefill block */
 } still_session_usage;
 
 STILL_API still_status still_session_create(still_session **session, const still_model *model,

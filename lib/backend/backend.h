@@ -117,8 +117,8 @@ struct still_backend {
   const still_backend_ops *ops;
   const char *name; /* "cpu", "vulkan:0" */
   int threads;
-  /* Where it says something else than 0, matmul and attention of the CPU end within milliseconds with CANCELLED, their
-   * output undefined. NULL: never. Asked on all threads. */
+  /* Where it says something else than 0, matmul and attention end with CANCELLED, their output undefined: on the CPU within
+   * milliseconds, on a GPU between submissions. NULL: never. Asked on all threads. */
   int (*stop)(void *user);
   void *stop_user;
 };

@@ -121,10 +121,9 @@ static still_status multiply(const pass *p, still_activation out, const still_pl
   return p->ops->matmul(p->backend, p->act[out], placed->weight, p->act[in], p->n, accumulate);
 }
 
-/* The caller may want to know, or to stop. A GPU's operations are only written down here. */
+/* The caller may want to know, or to stop. A GPU's operations are only written down here, but not far ahead of it. */
 static still_status breathe(const pass *p) {
   still_forward *forward = p->forward;
-  if (p->backend != forward->host) return STILL_OK;
   return forward->between(forward->user, forward->layers_done, p->n);
 }
 

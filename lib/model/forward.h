@@ -49,7 +49,7 @@ typedef struct still_forward {
   still_taps taps; /* (H, block) each where somebody wants them, else NULL */
   /* Called after each layer's attention while there are taps. */
   still_status (*record)(void *user, int layer, size_t n, int64_t first);
-  /* Called between the operations (on a GPU the layers): stops the forward where it is not 0. layers: done so far. */
+  /* Called between the operations: stops the forward where it is not 0. layers: done so far. */
   still_status (*between)(void *user, int layers, size_t n);
   void *user;
   int layers_done;

@@ -7,6 +7,9 @@
 
 #include <stdatomic.h>
 
+/* Tokens of a prefill block by default: on the CPU, and on a GPU with memory for them. */
+enum { STILL_LEAST_BLOCK = 512, STILL_MOST_BLOCK = 4096 };
+
 /* The way back after a failure: copies of the part of the caches that later tokens overwrite. A large evaluation
  * begins with new copies; single tokens are not worth that, so up to STILL_JOURNAL_ENTRIES of them share one,
  * and what they evaluated since is evaluated again, cut as it was then: the same bits. That can take longer than what

@@ -101,6 +101,7 @@ still_status still_session_fit(const still_model *model, still_session_options *
   const knob k = choose_knob(kinds, config->layers, config->trained_context, &fitted);
   still_free(kinds);
   fitted.own |= k.own;
+  if (!fitted.block) fitted.block = STILL_LEAST_BLOCK; /* the memory is for what is attended to */
   if (!status) status = search(model, &fitted, k, bytes);
   if (!status) *options = fitted;
   return status;

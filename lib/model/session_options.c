@@ -199,12 +199,22 @@ static still_status make_plan(const still_model *model, const still_session_opti
 
 static still_status check_options(const still_session_options *options) {
   STILL_TRY(check_range("context", options->context, 0, INT32_MAX));
-  STILL_TRY(check_range("block", options->block, 1, 65536));
+  STILL_TRY(check_range("block", options->block, 0, 65536));
   STILL_TRY(check_range("history", options->history, 0, INT32_MAX));
   STILL_TRY(check_range("threads", options->threads, 0, 1024));
   if (!still_attention_kind_name(options->attention))
     return still_fail(STILL_ERROR_ARGUMENT, "attention: %d is no kind", (int)options->attention);
   return STILL_OK;
+}
+
+/* A GPU wants many tokens at a time. */
+static int default_block(const still_model *model, const still_session_layer *layers) {
+  still_backend *device = model->device;
+  int block = device == model->host ? STILL_LEAST_BLOCK : STILL_MOST_BLOCK;
+  while (block > STILL_LEAST_BLOCK &&
+         still_forward_bytes(model, layers, (size_t)block) > device->ops->memory_free(device) / 8)
+    block /= 2;
+  return block;
 }
 
 still_status still_session_resolve(const still_model *model, const still_session_options *given,
@@ -228,6 +238,7 @@ still_status still_session_resolve(const still_model *model, const still_session
   for (int i = 0; i < count; i++) grows = grows || still_layer_grows(&layers[i]);
   if (!grows) resolved->context = certified_context(model, resolved);
   if (!resolved->context) resolved->context = model->weights->config.trained_context;
+  if (!resolved->block) resolved->block = default_block(model, layers);
   resolved->layer_kinds = NULL; /* the caller's text need not live on */
   return STILL_OK;
 }

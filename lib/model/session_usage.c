@@ -63,6 +63,7 @@ static still_session_usage begin_usage(const still_model *model,
       .weight_bytes = model->weights->bytes,
       .tokens = tokens,
       .context = options->context,
+      .block = options->block,
       .work_bytes = still_forward_bytes(model, layers, block) + logits +
                     still_backend_cpu_work_bytes(options->threads, block, (size_t)config->head_dim,
                                                  widest_quantised(model)) +

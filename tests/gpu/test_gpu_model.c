@@ -266,6 +266,82 @@ static void perplexity_is_the_same(void **state) {
   }
 }
 
+/* ---- stops ------------------------------------------------------------------------------------------------------ */
+
+typedef struct stop {
+  still_session *session;
+  int left;     /* calls until it stops */
+  bool cancels; /* by still_session_cancel instead of the callback's result */
+} stop;
+
+static int stop_in_time(void *user, uint64_t done, uint64_t total) {
+  stop *s = user;
+  assert_true(done <= total);
+  const bool now = s->left-- == 0;
+  if (now && s->cancels) still_session_cancel(s->session);
+  return now && !s->cancels;
+}
+
+/* An evaluation can be stopped between all its operations, and what follows is what it would have been. */
+static void stops_lose_nothing(void **state) {
+  (void)state;
+  still_model_options open = STILL_MODEL_OPTIONS_INIT;
+  open.device = gpu_device();
+  still_model *model;
+  still_session *session, *control;
+  const still_session_options options = session_of(STILL_ATTENTION_STILL);
+  still_token ids[80];
+  random_ids(ids, 80, 97, 8);
+  check_ok(still_model_open(&model, small_gguf(), &open));
+  check_ok(still_session_create(&session, model, &options));
+  check_ok(still_session_create(&control, model, &options));
+  check_ok(still_session_evaluate(session, ids, 40, NULL, NULL));
+  check_ok(still_session_evaluate(control, ids, 80, NULL, NULL));
+  int stopped = 0;
+  for (int round = 0; round < 1000; round++) {
+    stop s = {session, round / 2, round % 2};
+    const still_status status = still_session_evaluate(session, ids + 40, 40, stop_in_time, &s);
+    if (!status) break; /* more calls than there are */
+    assert_int_equal(status, STILL_ERROR_CANCELLED);
+    assert_int_equal(still_session_position(session), 40);
+    stopped++;
+  }
+  assert_true(stopped > 2 * 2 * 7); /* products of two layers */
+  assert_int_equal(still_session_position(session), 80);
+  check_rows_close("after stops", still_session_logits(session), still_session_logits(control), 1,
+                   97, 1e-4);
+  still_session_destroy(control);
+  still_session_destroy(session);
+  still_model_destroy(model);
+}
+
+/* ---- the block by default --------------------------------------------------------------------------------------- */
+
+static int64_t block_on(const char *device) {
+  still_model_options open = STILL_MODEL_OPTIONS_INIT;
+  open.device = device;
+  still_model *model;
+  still_session *session;
+  still_session_usage usage;
+  check_ok(still_model_open(&model, small_gguf(), &open));
+  check_ok(still_session_create(&session, model, NULL));
+  still_session_get_usage(session, &usage);
+  still_session_destroy(session);
+  still_model_destroy(model);
+  return usage.block;
+}
+
+static void a_gpu_with_memory_reads_large_blocks(void **state) {
+  (void)state;
+  assert_int_equal(block_on("cpu"), 512);
+  assert_int_equal(block_on(gpu_device()), 4096);
+  setenv("STILL_VULKAN_LIMITS", "heap=30000000", 1);
+  gpu_release();
+  assert_in_range(block_on(gpu_device()), 512, 2048);
+  unsetenv("STILL_VULKAN_LIMITS");
+  gpu_hold();
+}
+
 /* ---- failures -------------------------------------------------------------------------------------------------- */
 
 enum { TOKENS = 40 };
@@ -386,6 +462,8 @@ int main(void) {
       cmocka_unit_test(layers_are_shared_with_the_cpu),
       cmocka_unit_test(perplexity_is_the_same),
       cmocka_unit_test(each_call_of_a_model_may_fail),
+      cmocka_unit_test(stops_lose_nothing),
+      cmocka_unit_test(a_gpu_with_memory_reads_large_blocks),
       cmocka_unit_test(a_lost_device_leaves_the_cpu),
       cmocka_unit_test(little_memory_means_fewer_layers),
       cmocka_unit_test(weight_types_agree_with_the_cpu),

@@ -311,8 +311,8 @@ static void options_out_of_range_are_named(void **state) {
     assert_null(session);                                                                          \
   } while (0)
   CHECK_OPTION(options.context = -1, "context is -1, must be 0 .. 2147483647");
-  CHECK_OPTION(options.block = 0, "block is 0, must be 1 .. 65536");
-  CHECK_OPTION(options.block = 65537, "block is 65537, must be 1 .. 65536");
+  CHECK_OPTION(options.block = -1, "block is -1, must be 0 .. 65536");
+  CHECK_OPTION(options.block = 65537, "block is 65537, must be 0 .. 65536");
   CHECK_OPTION(options.threads = -1, "threads is -1");
   CHECK_OPTION(options.chunk = 0, "chunk");
   CHECK_OPTION(options.budget = CHUNK, "budget"); /* nothing left for salient tokens */

@@ -62,7 +62,7 @@ check_flags() {
   refused "-c '99999999999999999999': allowed are" -c 99999999999999999999
   refused "-c '12x': allowed are" -c 12x
   refused "-c '': allowed are" -c ""
-  refused "-b '0': allowed are 1 .. 65536" -b 0
+  refused "-b '-1': allowed are 1 .. 65536" -b -1
   refused "-ngl 'all': " -ngl all
   refused "-n '-2': allowed are 0 .. 2147483647, or -1" -n -2
   refused "-t '999': allowed are 0 .. 512" -t 999

@@ -60,9 +60,9 @@ static still_status buffer_read(still_backend *backend, const still_buffer *buff
 /* ---- order ----------------------------------------------------------------------------------------------------- */
 
 static still_status checkpoint(still_backend *backend) {
-  still_vulkan *vulkan = still_vulkan_of(backend)->vulkan;
   still_status status;
-  STILL_VULKAN_LOCKED(vulkan, status, still_vulkan_checkpoint(vulkan));
+  STILL_VULKAN_STOPPABLE(backend, status,
+                         still_vulkan_checkpoint(still_vulkan_of(backend)->vulkan));
   return status;
 }
 

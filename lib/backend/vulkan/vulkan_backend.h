@@ -76,4 +76,15 @@ void still_vulkan_layer_operations(still_backend_ops *ops);
     pthread_mutex_unlock(&(vulkan)->lock);                                                         \
   } while (0)
 
+/* The same for calls with checkpoints, at which the backend's owner may stop them. */
+#define STILL_VULKAN_STOPPABLE(backend, status, call)                                              \
+  do {                                                                                             \
+    still_vulkan *const stoppable_ = still_vulkan_of(backend)->vulkan;                             \
+    pthread_mutex_lock(&stoppable_->lock);                                                         \
+    stoppable_->stops = (backend);                                                                 \
+    (status) = (call);                                                                             \
+    stoppable_->stops = NULL;                                                                      \
+    pthread_mutex_unlock(&stoppable_->lock);                                                       \
+  } while (0)
+
 #endif

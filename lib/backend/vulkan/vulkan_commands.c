@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "backend/vulkan/vulkan_commands.h"
 
+#include "backend/backend.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -171,6 +172,8 @@ double still_vulkan_work_of(const still_vulkan *vulkan, double seconds) {
 
 still_status still_vulkan_checkpoint(still_vulkan *vulkan) {
   const still_vulkan_commands *commands = &vulkan->commands;
+  if (vulkan->stops && still_backend_stops(vulkan->stops))
+    return still_fail(STILL_ERROR_CANCELLED, "%s: was stopped", vulkan->name);
   if (!commands->recording ||
       commands->slots[commands->current].work < still_vulkan_work_of(vulkan, target_seconds))
     return STILL_OK;

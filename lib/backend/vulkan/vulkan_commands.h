@@ -78,7 +78,7 @@ still_status still_vulkan_read(still_vulkan *vulkan, still_vulkan_buffer *buffer
 
 /* The work that takes about `seconds`, by what was measured so far: no single dispatch should be longer than 0.05 s of it. */
 double still_vulkan_work_of(const still_vulkan *vulkan, double seconds);
-/* Submits if the pieces recorded so far make up about 50 ms, */
+/* Submits if the pieces recorded so far make up about 50 ms; CANCELLED where vulkan->stops says so; */
 still_status still_vulkan_checkpoint(still_vulkan *vulkan);
 /* in any case, */
 still_status still_vulkan_submit(still_vulkan *vulkan);

@@ -136,6 +136,7 @@ static still_status product_part(still_vulkan *vulkan, still_vulkan_buffer *out,
                                        (rows + shape.tile_rows - 1) / shape.tile_rows},
                             .work = 2.0 * rows * part->rows * weight->columns,
                             .gain = shape.gain}));
+    STILL_TRY(still_vulkan_checkpoint(vulkan));
   }
   return STILL_OK;
 }
@@ -181,7 +182,7 @@ static still_status matmul(still_backend *backend, still_buffer *out, const stil
                            const still_buffer *in, size_t n, int accumulate) {
   still_backend_vulkan *b = still_vulkan_of(backend);
   still_status status;
-  STILL_VULKAN_LOCKED(b->vulkan, status, product(b, out, weight, in, n, accumulate != 0));
+  STILL_VULKAN_STOPPABLE(backend, status, product(b, out, weight, in, n, accumulate != 0));
   return status;
 }
 

@@ -62,7 +62,8 @@ struct still_vulkan {
   uint64_t checked[STILL_VULKAN_CHECKS]; /* self-checks that were passed (vulkan_check.h) */
   uint32_t checked_count;
 
-  pthread_mutex_t lock; /* whoever records holds it */
+  pthread_mutex_t lock;              /* whoever records holds it */
+  const struct still_backend *stops; /* asked at checkpoints whether to go on; NULL: nobody */
   int users;
   char name[32]; /* "vulkan:0" */
   still_vulkan *next;

@@ -45,8 +45,8 @@ static still_status forward(still_backend *backend, still_layer_cache *layer, st
   still_status status;
   if (taps->linear_mass || taps->linear_output)
     return still_fail(STILL_ERROR_UNSUPPORTED, "shares of the linear branch are not told by a GPU");
-  STILL_VULKAN_LOCKED(device_of(backend), status,
-                      still_vulkan_attention_forward(layer->attention, &rows, n, taps->scores));
+  STILL_VULKAN_STOPPABLE(backend, status,
+                         still_vulkan_attention_forward(layer->attention, &rows, n, taps->scores));
   return status;
 }
 
