@@ -28,8 +28,9 @@ int main(int argc, char **argv) {
   if (!ids || still_tokenize(still_model_tokenizer(model), argv[2], strlen(argv[2]),
                              STILL_TOKENIZE_ADD_BOS, ids, capacity, &count))
     goto end;
-  if (still_session_evaluate(first, ids, count, NULL, NULL) || still_session_save(first, argv[3]) ||
-      still_session_load(second, argv[3]))
+  if (still_session_evaluate(first, ids, count, NULL, NULL) ||
+      still_session_save(first, argv[3], NULL, NULL) ||
+      still_session_load(second, argv[3], NULL, NULL))
     goto end;
 
   /* Both take the same next token. */

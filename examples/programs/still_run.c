@@ -284,7 +284,7 @@ static int open_run(run_state *run) {
   still_status status = still_session_create(&run->session, run->model, &options);
   if (status) return program_refusal(status, NULL);
   if (arguments.saliency && run_saliency_begin(run)) return PROGRAM_FAILED;
-  if (arguments.state_load && still_session_load(run->session, arguments.state_load))
+  if (arguments.state_load && still_session_load(run->session, arguments.state_load, NULL, NULL))
     return program_failure("--state-load");
   still_sampler_options chance = STILL_SAMPLER_OPTIONS_INIT;
   chance.temperature = arguments.temperature;
@@ -317,7 +317,8 @@ static int finish(const run_state *run) {
   else
     run_summary(run);
   if (arguments.saliency) code = run_saliency(run, arguments.saliency);
-  if (!code && arguments.state_save && still_session_save(run->session, arguments.state_save))
+  if (!code && arguments.state_save &&
+      still_session_save(run->session, arguments.state_save, NULL, NULL))
     code = program_failure("--state-save");
   return code;
 }

@@ -307,9 +307,15 @@ STILL_API size_t still_checkpoint_bytes(const still_checkpoint *checkpoint);
 
 /* Save the whole session to a file (written beside it and renamed: all or nothing; versioned and
  * checksummed) and load it into a session of the same model and options. A load that fails leaves the
- * session as it was: FORMAT says what differs. The continuation is bit for bit the same. */
-STILL_API still_status still_session_save(const still_session *session, const char *path);
-STILL_API still_status still_session_load(still_session *session, const char *path);
+ * session as it was: FORMAT says what differs. The continuation is bit for bit the same.
+ *
+ * `progress` (NULL = none) is told bytes every few milliseconds: of the file while saving, of three passes over it while
+ * loading. Not 0 stops: CANCELLED, with the old file or session as it was. What it cannot stop is the disk, when a saved
+ * file is flushed at the end. */
+STILL_API still_status still_session_save(const still_session *session, const char *path,
+                                          still_progress_callback *progress, void *progress_user);
+STILL_API still_status still_session_load(still_session *session, const char *path,
+                                          still_progress_callback *progress, void *progress_user);
 
 /* Scores and choices of one layer, for pictures: after evaluate, the routing scores of the last `count`
  * evaluated tokens were kept if this was switched on before it. */

@@ -20,6 +20,8 @@ typedef struct still_file {
  * the system's reason), MEMORY. Directories are refused. */
 still_status still_file_open(still_file *file, const char *path, bool use_mmap);
 void still_file_close(still_file *file);
+/* Of the file of that name; 0 where there is none. */
+uint64_t still_file_bytes(const char *path);
 
 /* Reads a small text file whole; *text is NUL-terminated (the NUL not counted in *bytes), freed by the caller with
  * still_free. limit: more bytes than that are refused. */

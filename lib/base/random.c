@@ -18,6 +18,18 @@ uint64_t still_hash_text(uint64_t hash, const char *text) {
   return hash;
 }
 
+uint64_t still_hash_bytes(uint64_t hash, const void *data, size_t bytes) {
+  const char *at = data;
+  for (uint64_t word; bytes >= sizeof word; at += sizeof word, bytes -= sizeof word) {
+    memcpy(&word, at, sizeof word);
+    hash = still_hash64(hash ^ word);
+  }
+  uint64_t rest = 0;
+  if (!bytes) return hash;
+  memcpy(&rest, at, bytes);
+  return still_hash64(hash ^ rest);
+}
+
 void still_random_seed(still_random *random, uint64_t seed) {
   for (int i = 0; i < 4; i++)
     random->state[i] = still_hash64(seed + (uint64_t)i * 0x9e3779b97f4a7c15u);

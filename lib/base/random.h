@@ -13,6 +13,8 @@ typedef struct still_random {
 uint64_t still_hash64(uint64_t x);
 /* Mixes a string's bytes into a hash. */
 uint64_t still_hash_text(uint64_t hash, const char *text);
+/* Mixes bytes into a hash, 8 at a time, the last ones padded with zeros. A checksum against damage, not forgery. */
+uint64_t still_hash_bytes(uint64_t hash, const void *data, size_t bytes);
 void still_random_seed(still_random *random, uint64_t seed);
 uint64_t still_random_u64(still_random *random);
 /* Uniform in [0, 1), 24 and 53 random bits. */

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "formats/safetensors.h"
 
 #include <inttypes.h>
@@ -12,7 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char version[] = "1";
+static const char version[] = "2"; /* 2: a checksum */
+/* Of the numbers' texts and the tensors' bytes, in the order in which they are written. */
+static const char checksum_key[] = "checksum";
 enum { TEXT_BYTES = 32 };
 
 /* The numbers of a state by name: whole ones as hexadecimal integers, the others as hexadecimal
@@ -63,8 +66,9 @@ still_status trainer_save(const trainer *t) {
   trainer_progress at = t->at;
   uint64_t identity[IDENTITY_FIELDS];
   state_field fields[FIELDS];
-  still_safetensors_pair pairs[FIELDS + 1] = {{"still_training_state", version}};
-  char text[FIELDS][TEXT_BYTES];
+  still_safetensors_pair pairs[FIELDS + 2] = {{"still_training_state", version}};
+  char text[FIELDS + 1][TEXT_BYTES];
+  uint64_t sum = 0;
   identify(t, identity);
   list_fields(fields, &at, identity);
   for (int i = 0; i < FIELDS; i++) {
@@ -73,6 +77,7 @@ still_status trainer_save(const trainer *t) {
     else
       snprintf(text[i], TEXT_BYTES, "%a", *fields[i].real);
     pairs[i + 1] = (still_safetensors_pair){fields[i].key, text[i]};
+    sum = still_hash_text(sum, text[i]);
   }
   still_tensor *tensors;
   STILL_TRY(STILL_ALLOC(&tensors, o->count + 2, "list of tensors"));
@@ -80,8 +85,12 @@ still_status trainer_save(const trainer *t) {
     tensors[i] = flat(o->parameters[i].name, o->parameters[i].value, o->parameters[i].count);
   tensors[o->count] = flat("first_moments", o->first, o->floats);
   tensors[o->count + 1] = flat("second_moments", o->second, o->floats);
+  for (size_t i = 0; i < o->count + 2; i++)
+    sum = still_hash_bytes(sum, tensors[i].data, tensors[i].bytes);
+  snprintf(text[FIELDS], TEXT_BYTES, "%" PRIx64, sum);
+  pairs[FIELDS + 1] = (still_safetensors_pair){checksum_key, text[FIELDS]};
   const still_status status =
-      still_safetensors_write(t->options.state, tensors, o->count + 2, pairs, FIELDS + 1);
+      still_safetensors_write(t->options.state, tensors, o->count + 2, pairs, FIELDS + 2);
   still_free(tensors);
   return status;
 }
@@ -143,12 +152,36 @@ static still_status read_arrays(const trainer *t, const still_safetensors *file,
   return read_array(file, "second_moments", fill ? o->second : NULL, o->floats);
 }
 
+static void sum_array(const still_safetensors *file, const char *name, uint64_t *sum) {
+  const still_tensor *tensor = still_safetensors_find(file, name);
+  *sum = still_hash_bytes(*sum, tensor->data, tensor->bytes);
+}
+
+/* Of a state whose fields and arrays are all there. */
+static still_status check_sum(const trainer *t, const still_safetensors *file) {
+  const still_optimizer *o = &t->optimizer;
+  uint64_t sum = 0, wanted;
+  trainer_progress at;
+  uint64_t identity[IDENTITY_FIELDS];
+  state_field fields[FIELDS];
+  list_fields(fields, &at, identity);
+  for (int i = 0; i < FIELDS; i++)
+    sum = still_hash_text(sum, still_safetensors_metadata(file, fields[i].key));
+  for (size_t i = 0; i < o->count; i++) sum_array(file, o->parameters[i].name, &sum);
+  sum_array(file, "first_moments", &sum);
+  sum_array(file, "second_moments", &sum);
+  STILL_TRY(read_field(file, &(state_field){checksum_key, &wanted, NULL}));
+  return sum == wanted ? STILL_OK
+                       : still_fail(STILL_ERROR_FORMAT, "damaged training state: wrong checksum");
+}
+
 still_status trainer_load(trainer *t) {
   still_safetensors *file;
   trainer_progress at;
   STILL_TRY(still_safetensors_open(&file, t->options.state, false));
   still_status status = read_progress(t, file, &at);
   if (!status) status = read_arrays(t, file, false);
+  if (!status) status = check_sum(t, file);
   if (!status) status = read_arrays(t, file, true);
   still_safetensors_close(file);
   if (status) return still_fail_in(status, "%s", t->options.state);

@@ -107,9 +107,8 @@ void still_session_empty(still_session *session);
 still_status still_session_reserve_tokens(still_session *session, int64_t tokens);
 void still_session_remember(still_session *session, const still_token *ids, size_t count);
 
-/* session_file.c: load from memory (for fuzzing), and the checksum that the last 8 bytes must hold. */
+/* session_file.c: load from memory (for fuzzing). Its last 8 bytes must hold the still_hash_bytes of the others. */
 still_status still_session_load_bytes(still_session *session, const void *data, size_t bytes);
-uint64_t still_session_checksum(uint64_t sum, const void *data, size_t bytes);
 
 /* session_layers.c */
 

@@ -10,6 +10,7 @@
  */
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/random.h"
 #include "model/session.h"
 
@@ -18,6 +19,7 @@
 #include <string.h>
 
 enum { VERSION = 2, SETTINGS = 16, START = 3 + SETTINGS, COUNTS = 3, WORD = 8 };
+enum { PIECE = 4 << 20 };                         /* a few milliseconds */
 static const uint64_t magic = 0x4e53534553544c53; /* "SLTSESSN" on little-endian machines */
 
 /* ---- what both sides must agree on -------------------------------------------------------------- */
@@ -65,29 +67,27 @@ static uint64_t padded(uint64_t bytes) {
 
 /* ---- saving ------------------------------------------------------------------------------------- */
 
-uint64_t still_session_checksum(uint64_t sum, const void *data, size_t bytes) {
-  for (size_t i = 0; i + WORD <= bytes; i += WORD) {
-    uint64_t word;
-    memcpy(&word, (const char *)data + i, WORD);
-    sum = still_hash64(sum ^ word);
-  }
-  return sum;
-}
-
 typedef struct session_writer {
   still_output output;
   uint64_t sum;
 } session_writer;
 
+/* Whole words in pieces, then the rest. */
 static still_status put(session_writer *writer, const void *data, size_t bytes) {
-  const size_t whole = bytes / WORD * WORD;
+  const char *at = data;
   char rest[WORD] = {0};
-  writer->sum = still_session_checksum(writer->sum, data, whole);
-  STILL_TRY(still_output_write(&writer->output, data, whole));
-  if (whole == bytes) return STILL_OK;
-  memcpy(rest, (const char *)data + whole, bytes - whole);
-  writer->sum = still_session_checksum(writer->sum, rest, WORD);
-  return still_output_write(&writer->output, rest, WORD);
+  while (bytes >= WORD) {
+    const size_t piece = still_smaller(bytes / WORD * WORD, PIECE);
+    writer->sum = still_hash_bytes(writer->sum, at, piece);
+    STILL_TRY(still_output_write(&writer->output, at, piece));
+    STILL_TRY(still_progress_add(piece));
+    at += piece, bytes -= piece;
+  }
+  if (!bytes) return STILL_OK;
+  memcpy(rest, at, bytes);
+  writer->sum = still_hash_bytes(writer->sum, rest, WORD);
+  STILL_TRY(still_output_write(&writer->output, rest, WORD));
+  return still_progress_add(WORD);
 }
 
 static still_status put_number(session_writer *writer, uint64_t value) {
@@ -150,12 +150,16 @@ static still_status put_all(session_writer *writer, const still_session *session
   return put_number(writer, writer->sum);
 }
 
-still_status still_session_save(const still_session *session, const char *path) {
+still_status still_session_save(const still_session *session, const char *path,
+                                still_progress_callback *callback, void *user) {
   session_writer writer = {0};
   STILL_TRY(still_session_settle_to_read(session));
   STILL_TRY(still_output_open(&writer.output, path));
   still_session_lock(session);
+  still_progress progress = {callback, user, "saving the session", 0, file_bytes(session), NULL};
+  still_progress_begin(&progress);
   const still_status status = put_all(&writer, session);
+  still_progress_end(&progress);
   still_session_unlock(session);
   if (!status) return still_output_commit(&writer.output);
   still_output_abandon(&writer.output);
@@ -198,7 +202,13 @@ static still_status check_envelope(const session_file *file) {
     return still_fail(STILL_ERROR_FORMAT,
                       "damaged session file: it has %" PRIu64 " bytes and should have %" PRIu64,
                       file->bytes, number_at(file, 2));
-  const uint64_t sum = still_session_checksum(0, file->data, file->bytes - WORD);
+  uint64_t sum = 0;
+  for (size_t at = 0, left = (size_t)file->bytes - WORD; left;) {
+    const size_t piece = still_smaller(left, PIECE);
+    sum = still_hash_bytes(sum, file->data + at, piece);
+    STILL_TRY(still_progress_add(piece));
+    at += piece, left -= piece;
+  }
   return sum == number_at(file, file->bytes / WORD - 1) ? STILL_OK : damaged("wrong checksum");
 }
 
@@ -263,6 +273,7 @@ static still_status read_caches(const still_session *session, session_file *file
     still_attention_usage usage;
     backend->ops->attention_usage(backend, cache, &usage);
     if (usage.tokens != content->count) return damaged("a layer holds another number of tokens");
+    STILL_TRY(still_progress_add(bytes));
   }
   return file->at == file->bytes - WORD ? STILL_OK : damaged("something follows the last layer");
 }
@@ -316,10 +327,19 @@ still_status still_session_load_bytes(still_session *session, const void *data, 
   return status;
 }
 
-still_status still_session_load(still_session *session, const char *path) {
+still_status still_session_load(still_session *session, const char *path,
+                                still_progress_callback *callback, void *user) {
+  enum { PASSES = 3 }; /* reading, checksum, caches */
   still_file file;
-  STILL_TRY(still_file_open(&file, path, false));
-  const still_status status = still_session_load_bytes(session, file.data, file.bytes);
-  still_file_close(&file);
-  return status ? still_fail_in(status, "%s", path) : STILL_OK;
+  still_progress progress = {callback, user, "loading the session", 0, 0, NULL};
+  progress.total = PASSES * still_file_bytes(path);
+  still_progress_begin(&progress);
+  still_status status = still_file_open(&file, path, false);
+  if (!status) {
+    status = still_session_load_bytes(session, file.data, file.bytes);
+    if (status) status = still_fail_in(status, "%s", path);
+    still_file_close(&file);
+  }
+  still_progress_end(&progress);
+  return status;
 }

@@ -168,17 +168,18 @@ static void forget_all(state *s) {
 }
 
 static void save(state *s) {
-  FUZZ_CHECK(!still_session_save(s->session, fuzz_path("calls")));
+  FUZZ_CHECK(!still_session_save(s->session, fuzz_path("calls"), NULL, NULL));
   s->saved = s->list;
   s->has_saved = 1;
 }
 
 static void load(state *s) {
   if (!s->has_saved) {
-    FUZZ_CHECK(still_session_load(s->session, fuzz_path("nothing")) == STILL_ERROR_FILE);
+    FUZZ_CHECK(still_session_load(s->session, fuzz_path("nothing"), NULL, NULL) ==
+               STILL_ERROR_FILE);
     return;
   }
-  FUZZ_CHECK(!still_session_load(s->session, fuzz_path("calls")));
+  FUZZ_CHECK(!still_session_load(s->session, fuzz_path("calls"), NULL, NULL));
   s->list = s->saved;
   forget_all(s);
 }

@@ -222,7 +222,7 @@ static void short_rows_are_refused(void **state) {
   still_training_data_destroy(data);
 }
 
-/* Cut anywhere, the state is refused by its name before anything is trained, and stays as it is. */
+/* Cut or changed anywhere, the state is refused by its name before anything is trained, and stays as it is. */
 static void damaged_state_is_refused(void **state) {
   (void)state;
   still_training_data *data = open_rows();
@@ -242,6 +242,20 @@ static void damaged_state_is_refused(void **state) {
     check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_FORMAT,
                 "damaged.state");
   }
+  /* One bit: in a moment, the last byte of all; in a parameter; in a number of the progress. */
+  uint64_t header;
+  memcpy(&header, text, sizeof header);
+  char *seconds = strstr(text + 8, "\"seconds\":\"");
+  assert_non_null(seconds);
+  const size_t places[] = {bytes - 1, 8 + header + 1, (size_t)(seconds - text) + 15};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+    text[places[i]] ^= 1;
+    check_file("damaged.state", text, bytes);
+    text[places[i]] ^= 1;
+    check_fails(still_training_check(model, data, &options), STILL_ERROR_FORMAT, "checksum");
+  }
+  check_file("damaged.state", text, bytes);
+  check_ok(still_training_check(model, data, &options));
   free(text);
   still_training_data_destroy(data);
 }

@@ -342,8 +342,8 @@ static void trained_sessions_split_and_save(void **state) {
   for (size_t done = 0, piece; done < LENGTH; done += piece) {
     piece = done % 5 ? 1 : 9;
     if (piece > LENGTH - done) piece = LENGTH - done;
-    check_ok(still_session_save(run.session, check_path("trained")));
-    check_ok(still_session_load(loaded, check_path("trained")));
+    check_ok(still_session_save(run.session, check_path("trained"), NULL, NULL));
+    check_ok(still_session_load(loaded, check_path("trained"), NULL, NULL));
     check_ok(still_session_evaluate(run.session, ids + done, piece, NULL, NULL));
     check_ok(still_session_evaluate(loaded, ids + done, piece, NULL, NULL));
     assert_memory_equal(still_session_logits(run.session), still_session_logits(loaded),

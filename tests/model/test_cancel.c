@@ -228,8 +228,8 @@ static void check_stops(still_attention_kind kind, size_t n) {
       still_checkpoint_destroy(checkpoint);
       break;
     case 2:
-      check_ok(still_session_save(run.session, check_path("stopped")));
-      check_ok(still_session_load(run.session, check_path("stopped")));
+      check_ok(still_session_save(run.session, check_path("stopped"), NULL, NULL));
+      check_ok(still_session_load(run.session, check_path("stopped"), NULL, NULL));
       break;
     case 3: /* going back can be stopped, too */
       c.left = 0;

@@ -120,14 +120,14 @@ static void full_disks(void **state) {
   model_run run = open_run(small_gguf(), &options);
   const char *path = check_path("full/session");
   check_ok(still_session_evaluate(run.session, ids, 30, NULL, NULL));
-  check_ok(still_session_save(run.session, path));
+  check_ok(still_session_save(run.session, path, NULL, NULL));
   size_t bytes;
   char *old = check_read(path, &bytes);
   check_ok(still_session_evaluate(run.session, ids + 30, 30, NULL, NULL));
   int failures = 0;
   for (rlim_t most = 0;; most += 1 + most / 3) {
     limit_files(most);
-    const still_status status = still_session_save(run.session, path);
+    const still_status status = still_session_save(run.session, path, NULL, NULL);
     limit_files(RLIM_INFINITY);
     if (!status) break;
     failures++;
@@ -141,7 +141,7 @@ static void full_disks(void **state) {
     assert_int_equal(still_session_position(run.session), 60);
   }
   assert_true(failures > 20);
-  check_ok(still_session_load(run.session, path));
+  check_ok(still_session_load(run.session, path, NULL, NULL));
   assert_int_equal(still_session_position(run.session), 60);
   free(old);
   close_run(&run);

@@ -104,13 +104,13 @@ static void sessions_go_back_on_a_device_too(void **state) {
   check_ok(still_session_create(&session, model, &options));
   check_ok(still_session_evaluate(session, ids, 40, NULL, NULL));
   check_ok(still_session_checkpoint(session, &checkpoint));
-  check_ok(still_session_save(session, check_path("gpu_session")));
+  check_ok(still_session_save(session, check_path("gpu_session"), NULL, NULL));
   check_ok(still_session_evaluate(session, ids + 40, 20, NULL, NULL));
   memcpy(first, still_session_logits(session), sizeof first);
   check_ok(still_session_rollback(session, checkpoint));
   check_ok(still_session_evaluate(session, ids + 40, 20, NULL, NULL));
   assert_memory_equal(first, still_session_logits(session), sizeof first);
-  check_ok(still_session_load(session, check_path("gpu_session")));
+  check_ok(still_session_load(session, check_path("gpu_session"), NULL, NULL));
   check_ok(still_session_evaluate(session, ids + 40, 20, NULL, NULL));
   assert_memory_equal(first, still_session_logits(session), sizeof first);
   still_checkpoint_destroy(checkpoint);

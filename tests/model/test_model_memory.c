@@ -33,8 +33,8 @@ static still_status use_session(const scenario *s, still_session *session,
   STILL_TRY(still_session_rollback(session, *checkpoint));
   if (s->options.attention == STILL_ATTENTION_STILL)
     STILL_TRY(still_session_scores(session, 0, &scores, &first, &tokens));
-  STILL_TRY(still_session_save(session, s->saved));
-  STILL_TRY(still_session_load(session, s->saved));
+  STILL_TRY(still_session_save(session, s->saved, NULL, NULL));
+  STILL_TRY(still_session_load(session, s->saved, NULL, NULL));
   STILL_TRY(still_sampler_create(sampler, NULL));
   return still_sampler_sample(*sampler, still_session_logits(session), 97, &token);
 }
@@ -116,15 +116,15 @@ static void sessions_survive_failed_allocations(void **state) {
   model_run first = open_run(model_path, &options), control = open_run(model_path, &options);
   check_ok(still_session_evaluate(first.session, ids, 30, NULL, NULL));
   check_ok(still_session_evaluate(control.session, ids, 30, NULL, NULL));
-  check_ok(still_session_save(control.session, check_path("saved")));
+  check_ok(still_session_save(control.session, check_path("saved"), NULL, NULL));
   for (int which = 0; which < 3; which++)
     for (long i = 0;; i++) {
       r.count = 0;
       r.fail_at = i;
       const still_status status =
-          which == 0   ? still_session_load(first.session, check_path("saved"))
+          which == 0   ? still_session_load(first.session, check_path("saved"), NULL, NULL)
           : which == 1 ? still_session_evaluate_all(first.session, ids, 20, ignore_row, NULL)
-                       : still_session_save(first.session, check_path("saved"));
+                       : still_session_save(first.session, check_path("saved"), NULL, NULL);
       const bool reached = r.count > i;
       r.fail_at = -1;
       if (status == STILL_OK && !reached) break;

@@ -52,10 +52,10 @@ static void saved_and_loaded_goes_on_the_same(void **state) {
       model_run run = open_run(small_gguf(), &options);
       still_session *loaded;
       feed(run.session, ids, lengths[i]);
-      check_ok(still_session_save(run.session, check_path("session")));
+      check_ok(still_session_save(run.session, check_path("session"), NULL, NULL));
       check_ok(still_session_create(&loaded, run.model, &options));
       feed(loaded, ids + 7, 13); /* what is there is replaced */
-      check_ok(still_session_load(loaded, check_path("session")));
+      check_ok(still_session_load(loaded, check_path("session"), NULL, NULL));
       assert_memory_equal(still_session_tokens(loaded), ids, lengths[i] * sizeof *ids);
       assert_memory_equal(still_session_logits(loaded), still_session_logits(run.session),
                           VOCABULARY * sizeof(float));
@@ -73,11 +73,11 @@ static void threads_do_not_matter_to_a_file(void **state) {
   options.threads = 1;
   model_run run = open_run(small_gguf(), &options);
   feed(run.session, ids, 90);
-  check_ok(still_session_save(run.session, check_path("session")));
+  check_ok(still_session_save(run.session, check_path("session"), NULL, NULL));
   options.threads = 3;
   still_session *loaded;
   check_ok(still_session_create(&loaded, run.model, &options));
-  check_ok(still_session_load(loaded, check_path("session")));
+  check_ok(still_session_load(loaded, check_path("session"), NULL, NULL));
   check_same_future(run.session, loaded, ids + 90);
   still_session_destroy(loaded);
   close_run(&run);
@@ -88,9 +88,9 @@ static void empty_session_can_be_saved(void **state) {
   still_token ids[NEXT];
   random_ids(ids, NEXT, VOCABULARY, 3);
   model_run run = open_run(small_gguf(), NULL), other = open_run(small_gguf(), NULL);
-  check_ok(still_session_save(run.session, check_path("empty")));
+  check_ok(still_session_save(run.session, check_path("empty"), NULL, NULL));
   feed(other.session, ids, 5);
-  check_ok(still_session_load(other.session, check_path("empty")));
+  check_ok(still_session_load(other.session, check_path("empty"), NULL, NULL));
   assert_null(still_session_logits(other.session));
   check_same_future(run.session, other.session, ids);
   close_run(&run);
@@ -104,7 +104,7 @@ static void damaged_file_leaves_the_old_state(void **state) {
   const still_session_options options = kind_options(STILL_ATTENTION_STILL);
   model_run run = open_run(small_gguf(), &options), control = open_run(small_gguf(), &options);
   feed(run.session, ids, 40);
-  check_ok(still_session_save(run.session, check_path("whole")));
+  check_ok(still_session_save(run.session, check_path("whole"), NULL, NULL));
   still_session_reset(run.session);
   feed(run.session, ids, 21);
   feed(control.session, ids, 21);
@@ -139,7 +139,7 @@ static void lies_with_a_right_checksum_are_found(void **state) {
   model_run run = open_run(small_gguf(), &options), control = open_run(small_gguf(), &options);
   feed(run.session, ids, 41);
   feed(control.session, ids, 41);
-  check_ok(still_session_save(run.session, check_path("whole")));
+  check_ok(still_session_save(run.session, check_path("whole"), NULL, NULL));
   size_t bytes;
   char *data = check_read(check_path("whole"), &bytes);
   const size_t head =
@@ -151,7 +151,7 @@ static void lies_with_a_right_checksum_are_found(void **state) {
       memcpy(&old, data + word * 8, 8);
       if (old == values[i] || word == head + 2) continue; /* whether there are logits */
       memcpy(data + word * 8, &values[i], 8);
-      const uint64_t sum = still_session_checksum(0, data, bytes - 8);
+      const uint64_t sum = still_hash_bytes(0, data, bytes - 8);
       memcpy(data + bytes - 8, &sum, 8);
       check_fails(still_session_load_bytes(run.session, data, bytes), STILL_ERROR_FORMAT,
                   "session file");
@@ -170,17 +170,17 @@ static void file_of_other_options_says_which(void **state) {
   still_session_options options = kind_options(STILL_ATTENTION_STILL);
   model_run run = open_run(small_gguf(), &options);
   feed(run.session, ids, 20);
-  check_ok(still_session_save(run.session, check_path("session")));
+  check_ok(still_session_save(run.session, check_path("session"), NULL, NULL));
   still_session *other;
   options.chunk = 16;
   check_ok(still_session_create(&other, run.model, &options));
-  check_fails(still_session_load(other, check_path("session")), STILL_ERROR_FORMAT,
+  check_fails(still_session_load(other, check_path("session"), NULL, NULL), STILL_ERROR_FORMAT,
               "session file of another chunk: 8 there, 16 here");
   still_session_destroy(other);
   options = kind_options(STILL_ATTENTION_STILL);
   options.layer_kinds = "1:full";
   check_ok(still_session_create(&other, run.model, &options));
-  check_fails(still_session_load(other, check_path("session")), STILL_ERROR_FORMAT,
+  check_fails(still_session_load(other, check_path("session"), NULL, NULL), STILL_ERROR_FORMAT,
               "another kind of attention in layer 1");
   still_session_destroy(other);
   close_run(&run);
@@ -189,18 +189,68 @@ static void file_of_other_options_says_which(void **state) {
   made_fill(&model, 2);
   options = kind_options(STILL_ATTENTION_STILL);
   run = open_run(made_gguf(&model, "another.gguf", STILL_TENSOR_F32), &options);
-  check_fails(still_session_load(run.session, check_path("session")), STILL_ERROR_FORMAT,
-              "session file of another model");
-  check_fails(still_session_load(run.session, check_path("nothing")), STILL_ERROR_FILE, "nothing");
+  check_fails(still_session_load(run.session, check_path("session"), NULL, NULL),
+              STILL_ERROR_FORMAT, "session file of another model");
+  check_fails(still_session_load(run.session, check_path("nothing"), NULL, NULL), STILL_ERROR_FILE,
+              "nothing");
   made_free(&model);
   close_run(&run);
+}
+
+typedef struct watch {
+  uint64_t done, total;
+  int calls, stop_at; /* 0: never */
+} watch;
+
+static int watched(void *user, uint64_t done, uint64_t total) {
+  watch *w = user;
+  assert_true(done >= w->done && done <= total);
+  w->done = done, w->total = total;
+  return ++w->calls == w->stop_at;
+}
+
+static void progress_is_told_and_stops(void **state) {
+  (void)state;
+  still_token ids[60];
+  random_ids(ids, 60, VOCABULARY, 5);
+  const still_session_options options = kind_options(STILL_ATTENTION_STILL);
+  model_run run = open_run(small_gguf(), &options), control = open_run(small_gguf(), &options);
+  char path[512];
+  snprintf(path, sizeof path, "%s", check_path("watched"));
+  feed(run.session, ids, 20);
+  watch saving = {0}, loading = {0};
+  check_ok(still_session_save(run.session, path, watched, &saving));
+  check_ok(still_session_load(run.session, path, watched, &loading));
+  size_t bytes, now;
+  char *before = check_read(path, &bytes);
+  assert_true(saving.done == bytes && saving.total == bytes);
+  assert_true(loading.total == 3 * bytes && loading.done > 2 * bytes);
+  feed(run.session, ids + 20, 20);
+  feed(control.session, ids, 40);
+  for (int i = 1; i <= saving.calls; i++) {
+    watch stop = {.stop_at = i};
+    check_fails(still_session_save(run.session, path, watched, &stop), STILL_ERROR_CANCELLED,
+                "saving the session was stopped");
+    char *after = check_read(path, &now);
+    assert_true(now == bytes && !memcmp(before, after, bytes));
+    free(after);
+  }
+  for (int i = 1; i <= loading.calls; i++) {
+    watch stop = {.stop_at = i};
+    check_fails(still_session_load(run.session, path, watched, &stop), STILL_ERROR_CANCELLED,
+                "loading the session was stopped");
+  }
+  check_same_future(run.session, control.session, ids + 40);
+  free(before);
+  close_run(&run);
+  close_run(&control);
 }
 
 static void unwritable_place_is_an_error(void **state) {
   (void)state;
   model_run run = open_run(small_gguf(), NULL);
-  check_fails(still_session_save(run.session, "/nonexistent folder/session"), STILL_ERROR_FILE,
-              "folder");
+  check_fails(still_session_save(run.session, "/nonexistent folder/session", NULL, NULL),
+              STILL_ERROR_FILE, "folder");
   close_run(&run);
 }
 
@@ -234,10 +284,10 @@ static void bounded_history(void **state) {
     if (i == 1) check_ok(still_session_checkpoint(run.session, &checkpoint));
   }
   /* A file holds what is remembered; what goes on is the same. */
-  check_ok(still_session_save(run.session, check_path("history")));
+  check_ok(still_session_save(run.session, check_path("history"), NULL, NULL));
   still_session *loaded;
   check_ok(still_session_create(&loaded, run.model, &options));
-  check_ok(still_session_load(loaded, check_path("history")));
+  check_ok(still_session_load(loaded, check_path("history"), NULL, NULL));
   const int64_t kept = still_session_first_token(loaded);
   assert_true(kept <= at - 1024);
   assert_memory_equal(still_session_tokens(loaded), ids + kept, (size_t)(at - kept) * sizeof *ids);
@@ -245,7 +295,7 @@ static void bounded_history(void **state) {
   still_session_destroy(loaded);
   options.history = 0; /* into a session that remembers all from then on */
   check_ok(still_session_create(&loaded, run.model, &options));
-  check_ok(still_session_load(loaded, check_path("history")));
+  check_ok(still_session_load(loaded, check_path("history"), NULL, NULL));
   feed(loaded, ids, 3000);
   const int64_t first = still_session_first_token(loaded);
   assert_true(first > 0);
@@ -351,6 +401,7 @@ int main(void) {
       cmocka_unit_test(damaged_file_leaves_the_old_state),
       cmocka_unit_test(lies_with_a_right_checksum_are_found),
       cmocka_unit_test(file_of_other_options_says_which),
+      cmocka_unit_test(progress_is_told_and_stops),
       cmocka_unit_test(unwritable_place_is_an_error),
       cmocka_unit_test(bounded_history),
       cmocka_unit_test(rollback_goes_back_bit_for_bit),

@@ -41,8 +41,8 @@ static const char *use(worker *w, still_session *session) {
   still_checkpoint_destroy(checkpoint);
   NEED(still_session_evaluate(session, &bad, 1, NULL, NULL) == STILL_ERROR_ARGUMENT);
   for (int i = 60; i < 80; i++) NEED(!still_session_evaluate(session, w->ids + i, 1, NULL, NULL));
-  NEED(!still_session_save(session, w->path));
-  NEED(!still_session_load(session, w->path));
+  NEED(!still_session_save(session, w->path, NULL, NULL));
+  NEED(!still_session_load(session, w->path, NULL, NULL));
   NEED(!still_session_evaluate(session, w->ids + 80, TOKENS - 80, NULL, NULL));
   still_session_get_usage(session, &usage);
   NEED(usage.tokens == TOKENS);

@@ -19,23 +19,13 @@ typedef struct cache_header {
   uint64_t bytes, checksum; /* of what follows */
 } cache_header;
 
-static uint64_t checksum(const uint8_t *data, size_t bytes) {
-  uint64_t sum = bytes;
-  for (size_t i = 0; i < bytes; i += 8) {
-    uint64_t word = 0;
-    memcpy(&word, data + i, bytes - i < 8 ? bytes - i : 8);
-    sum = still_hash64(sum ^ word);
-  }
-  return sum;
-}
-
 static cache_header header_of(const still_vulkan *vulkan, const uint8_t *data, size_t bytes) {
   cache_header header = {.magic = "STILLVK",
                          .vendor = vulkan->properties.vendorID,
                          .device = vulkan->properties.deviceID,
                          .driver = vulkan->properties.driverVersion,
                          .bytes = bytes,
-                         .checksum = checksum(data, bytes)};
+                         .checksum = still_hash_bytes(bytes, data, bytes)};
   header.magic[7] = '1';
   memcpy(header.uuid, vulkan->pipeline_uuid, VK_UUID_SIZE);
   return header;
