@@ -290,6 +290,11 @@ static void print_layers(const still_training_result *result) {
   }
 }
 
+/* Of a run that was stopped not all are known. */
+static void print_loss(const char *before, double loss, const char *when) {
+  if (!isnan(loss)) printf("%s%.5f %s", before, loss, when);
+}
+
 static int train(const opened *o, still_stage stage) {
   static still_layer_error errors[MOST_LAYERS];
   const int transfer = stage == STILL_STAGE_ATTENTION_TRANSFER;
@@ -298,12 +303,13 @@ static int train(const opened *o, still_stage stage) {
   choice.stop = stops;
   const still_status status = still_train(o->model, o->data, &choice, show_progress, NULL, &result);
   if (status && status != STILL_ERROR_CANCELLED) return failure();
-  if (transfer) print_layers(&result);
-  printf(
-      "%s: %lld steps, %.2f M tokens, %.0f s; validation loss %.5f before, %.5f best, %.5f last\n",
-      transfer ? "attention transfer" : "low-rank", (long long)result.steps,
-      (double)result.tokens / 1e6, result.seconds, result.validation_before, result.validation_best,
-      result.validation_last);
+  if (transfer && !status) print_layers(&result);
+  printf("%s: %lld steps, %.2f M tokens, %.0f s", transfer ? "attention transfer" : "low-rank",
+         (long long)result.steps, (double)result.tokens / 1e6, result.seconds);
+  print_loss("; validation loss ", result.validation_before, "before");
+  print_loss(", ", result.validation_best, "best");
+  print_loss(", ", result.validation_last, "last");
+  putchar('\n');
   fflush(stdout);
   return status ? failure() : PROGRAM_DONE;
 }

@@ -203,7 +203,8 @@ typedef struct still_training_result {
   int64_t steps;
   uint64_t tokens;
   double seconds;
-  double validation_before, validation_best, validation_last;
+  double validation_before, validation_best,
+      validation_last; /* NAN: stopped before there was one */
   int layers;
   still_layer_error *layer_errors; /* (layers) stage 1; given by the caller, NULL = not wanted */
   int timed_out;                   /* 1: `seconds` were over before `steps` */

@@ -108,7 +108,12 @@ typedef struct still_allocator {
 } still_allocator;
 
 /* Installs an allocator for the whole process, NULL the default one. Only allowed while the library
- * holds no memory (STILL_ERROR_ARGUMENT otherwise). The struct is copied. */
+ * holds no memory (STILL_ERROR_ARGUMENT otherwise). The struct is copied.
+ *
+ * What does not come from it: the trees of JSON files, by cJSON, whose hooks are one for the whole process and so left to
+ * the host. They are gone when the call that reads the file returns, and never take more than 40 times its bytes (a list of
+ * one-digit numbers; 3 to 8 times for real tokenizers and configurations). Besides that, what OpenBLAS, the OpenMP runtime,
+ * Vulkan drivers and the C library (open files) keep for themselves. */
 STILL_API still_status still_set_allocator(const still_allocator *allocator);
 
 /* Bytes that the library holds now, and the most it has held since still_reset_peak_bytes(). Mapped

@@ -2,7 +2,8 @@
  * JSON of untrusted files: parse within limits, then ask for typed members.
  *
  * Parsing is cJSON's, whose tree is not counted by still_allocated_bytes (its allocation hook is
- * one for the whole process, so it is the host's). Refused beyond cJSON's own errors: more bytes or
+ * one for the whole process, so it is the host's). No tree outlives the public call that read it: still.h promises that,
+ * and the most that it takes. Refused beyond cJSON's own errors: more bytes or
  * deeper nesting than allowed, a NUL in a string, anything after the value.
  *
  * The getters' sentences name the member and what it should be, not the file: callers put the path

@@ -241,16 +241,21 @@ static void tear_down(trainer *t) {
 
 /* ---- the run ---- */
 
+static double last_validation(const trainer *t) {
+  for (size_t i = t->history.count; i > 0; i--)
+    if (!isnan(t->history.rows[i - 1].validation)) return t->history.rows[i - 1].validation;
+  return NAN;
+}
+
 static void fill_result(const trainer *t, still_training_result *result, const double *before,
                         const double *after) {
-  const double last = t->history.count ? t->history.rows[t->history.count - 1].validation : NAN;
   still_layer_error *errors = result->layer_errors;
   *result = (still_training_result){.steps = t->at.step,
                                     .tokens = t->at.tokens,
                                     .seconds = t->at.seconds + trainer_clock() - t->started,
                                     .validation_before = t->at.before,
-                                    .validation_best = t->at.best,
-                                    .validation_last = last,
+                                    .validation_best = t->at.best < INFINITY ? t->at.best : NAN,
+                                    .validation_last = last_validation(t),
                                     .layers = t->weights->config.layers,
                                     .layer_errors = errors,
                                     .timed_out = t->at.step < t->options.steps};

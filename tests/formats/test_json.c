@@ -5,7 +5,17 @@
 #include "base/memory.h"
 #include "formats/json.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+#if defined(__has_feature)
+#if __has_feature(memory_sanitizer)
+#define OTHER_ALLOCATOR /* and its mallinfo2 writes nothing */
+#endif
+#endif
+#if defined(__GLIBC__) && !defined(OTHER_ALLOCATOR)
+#include <malloc.h>
+#endif
 
 static still_status parse(still_json **document, const char *text) {
   return still_json_parse(document, "t.json", text, strlen(text), 1 << 20);
@@ -108,11 +118,47 @@ static void test_quote(void **state) {
   still_free(quoted);
 }
 
+static size_t heap(void) {
+#if defined(__GLIBC__) && !defined(OTHER_ALLOCATOR)
+  return mallinfo2().uordblks;
+#else
+  return 0;
+#endif
+}
+
+/* What still.h promises of the memory that cJSON takes past the library's allocator. */
+static void test_memory(void **state) {
+  (void)state;
+  const size_t at_first = heap();
+  void *volatile probe = malloc(100000);
+  const bool is_told = probe && heap() > at_first; /* not by sanitizers */
+  free(probe);
+  if (!is_told) skip();
+  static const char *const units[] = {"0,",        "[],",  "{},",      "\"\",",
+                                      "{\"\":0},", "1e5,", "[[[[]]]],"};
+  for (size_t u = 0; u < CHECK_COUNT(units); u++) {
+    const size_t unit = strlen(units[u]), bytes = 600000 / unit * unit + 1;
+    char *text = malloc(bytes);
+    assert_non_null(text);
+    for (size_t i = 0; i < bytes; i++) text[i] = i ? units[u][(i - 1) % unit] : '[';
+    text[bytes - 1] = ']'; /* for the last comma */
+    still_json *document;
+    const size_t before = heap();
+    assert_int_equal(still_json_parse(&document, "t.json", text, bytes, 1 << 20), STILL_OK);
+    const size_t taken = heap() - before;
+    still_json_free(document);
+    assert_true(taken > bytes / 4); /* it is seen */
+    assert_true(taken <= 40 * bytes);
+    assert_true(heap() <= before + 4096);
+    free(text);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_members),  cmocka_unit_test(test_sentences),
       cmocka_unit_test(test_bad_text), cmocka_unit_test(test_duplicate_keys),
-      cmocka_unit_test(test_quote),
+      cmocka_unit_test(test_quote),    cmocka_unit_test(test_memory),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);
 }

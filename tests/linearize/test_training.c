@@ -75,6 +75,7 @@ static void resumed_equals_unbroken(still_stage stage) {
   still_training_result result = {0};
   check_ok(still_train(model, data, &options, NULL, NULL, &result));
   assert_int_equal(result.steps, 6);
+  assert_true(result.validation_best > 0 && result.validation_last >= result.validation_best);
   same_tensors(whole, parts);
   still_training_data_destroy(data);
 }
@@ -115,13 +116,16 @@ static void stopped_run_keeps_its_work(void **state) {
   still_training_options options = small_options(check_path("stopped.safetensors"));
   options.state = check_path("stopped.state"), options.metrics = check_path("stopped.csv");
   options.curve = check_path("stopped.svg");
-  check_fails(still_train(model, data, &options, stop_at_two, NULL, NULL), STILL_ERROR_CANCELLED,
+  options.validate_every = 4;
+  still_training_result result = {0};
+  check_fails(still_train(model, data, &options, stop_at_two, NULL, &result), STILL_ERROR_CANCELLED,
               "stopped after step 2 of 6");
+  assert_true(result.validation_before > 0); /* there was no other */
+  assert_true(isnan(result.validation_best) && isnan(result.validation_last));
   still_adapter *adapter;
   check_ok(still_adapter_read(&adapter, options.output, &still_model_get_weights(model)->config));
   still_adapter_destroy(adapter);
   options.resume = 1;
-  still_training_result result = {0};
   check_ok(still_train(model, data, &options, NULL, NULL, &result));
   assert_int_equal(result.steps, 6);
   char *text = check_read(options.metrics, NULL);
