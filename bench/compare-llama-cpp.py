@@ -3,7 +3,7 @@
 """Measures still-run beside llama.cpp: the same GGUF, threads and machine, runs in turn, medians.
 
     bench/compare-llama-cpp.py MODEL.gguf [--depths 0,512,2048,8192] [--attn full,still]
-                               [--svg FILE] [--json FILE]
+                               [--runs-file FILE] [--seconds S] [--svg FILE] [--json FILE]
 
 For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are
 ours over llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences
@@ -24,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 VERSION = "3.21.1"  # of node-llama-cpp: llama.cpp v0.4.0
@@ -230,53 +231,92 @@ def run_peer(options, program, tokens):
 # ---- all of them
 
 
+FIGURES = ("prefill", "decode", "load", "cache", "resident")
+
+
 def figures(one):
     """What the table shows of one run."""
     rate = lambda n, s: n / s if s > 0 and n else None
-    return {
-        "prefill": rate(one["prompt_tokens"], one["prompt_seconds"]),
-        "decode": rate(one["answer_tokens"], one["answer_seconds"]),
-        "load": one["load_seconds"],
-        "cache": one["cache_bytes"],
-        "resident": one["peak_resident_bytes"],
-    }
+    values = (
+        rate(one["prompt_tokens"], one["prompt_seconds"]),
+        rate(one["answer_tokens"], one["answer_seconds"]),
+        one["load_seconds"],
+        one["cache_bytes"],
+        one["peak_resident_bytes"],
+    )
+    return dict(zip(FIGURES, values))
 
 
 def median_of(runs):
     out = {}
-    for name in runs[0]:
+    for name in FIGURES:
         values = [r[name] for r in runs if r[name] is not None]
         out[name] = statistics.median(values) if values else None
     return out
 
 
+def one_cell(options, program, who, depth, prompt, tokens):
+    return (
+        run_peer(options, program, tokens)
+        if who == "llama.cpp"
+        else run_still(options, who, depth, prompt)
+    )
+
+
+def read_runs(options):
+    """Runs of --runs-file that are of this model and these options."""
+    path = pathlib.Path(options.runs_file) if options.runs_file else None
+    if not path or not path.exists():
+        return []
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if row["of"] == subject(options)]
+
+
+def subject(options):
+    return [pathlib.Path(options.model).name, options.threads, options.cache_type, options.budget]
+
+
+def append_run(options, row):
+    if options.runs_file:
+        with open(options.runs_file, "a") as out:
+            out.write(json.dumps(row) + "\n")
+
+
 def measure(options, program, prompts):
-    """{(who, depth): medians}; a cell that fails is said and left out."""
-    seen, broken = {}, set()
+    """{(who, depth): medians}; a cell that fails is said and left out. Cells that --runs-file already has are not
+    run again, and none begins after --seconds."""
+    rows, broken, begin = read_runs(options), set(), time.monotonic()
+    exact = {row["depth"]: row["tokens"] for row in rows if row["who"] != "llama.cpp"}
     for turn in range(options.runs):
         for depth, prompt in prompts.items():
-            tokens = max(1, depth)
             for who in [*options.attn, "llama.cpp"]:
-                if (who, depth) in broken:
+                done = [r for r in rows if (r["who"], r["depth"]) == (who, depth)]
+                late = options.seconds and time.monotonic() - begin > options.seconds
+                if len(done) > turn or late or (who, depth) in broken:
                     continue
                 try:
-                    one = (
-                        run_peer(options, program, tokens)
-                        if who == "llama.cpp"
-                        else run_still(options, who, depth, prompt)
-                    )
+                    # the peer reads exactly as many as ours did
+                    tokens = exact.get(depth, max(1, depth))
+                    one = one_cell(options, program, who, depth, prompt, tokens)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     say(f"{who} at {depth}: {error}")
                     broken.add((who, depth))
                     continue
                 if who != "llama.cpp":
-                    tokens = one["prompt_tokens"]  # the peer reads exactly as many
-                seen.setdefault((who, depth), []).append(figures(one))
+                    exact[depth] = one["prompt_tokens"]
+                row = {"of": subject(options), "who": who, "depth": depth}
+                row.update(figures(one), tokens=one["prompt_tokens"])
+                rows.append(row)
+                append_run(options, row)
                 say(
                     f"run {turn + 1}, {who} at {depth}: "
                     + ", ".join(f"{k} {v:.4g}" for k, v in figures(one).items() if v is not None)
                 )
-    return {key: median_of(runs) for key, runs in seen.items()}
+    cells = {}
+    for row in rows:
+        if row["depth"] in options.depths:
+            cells.setdefault((row["who"], row["depth"]), []).append(row)
+    return {key: median_of(found) for key, found in cells.items()}
 
 
 def compare_greedy(options, program, folder):
@@ -437,6 +477,10 @@ def parse_arguments():
         "--errors", action="store_true", help="errors of logits against products of floats"
     )
     parser.add_argument("--limit", type=float, default=900, help="seconds for one run")
+    parser.add_argument(
+        "--runs-file", help="append every run here; what it already holds counts and is not run again"
+    )
+    parser.add_argument("--seconds", type=float, help="begin no run after so many")
     parser.add_argument("--json", help="write all medians here")
     parser.add_argument("--svg", help="write the curves here")
     return parser.parse_args()
