@@ -11,6 +11,9 @@
 #include <unistd.h>
 #endif
 
+#ifndef bit_AVXVNNI
+#define bit_AVXVNNI (1 << 4)
+#endif
 #ifndef bit_AMX_TILE
 #define bit_AMX_TILE (1 << 24)
 #define bit_AMX_BF16 (1 << 22)
@@ -24,6 +27,7 @@ bool still_x86_allows(const still_x86_facts *facts, const char *level) {
   const bool avx2 = (facts->leaf1_ecx & first) == first && (facts->leaf7_ebx & bit_AVX2) &&
                     (facts->xcr0 & 0x6) == 0x6;
   if (!strcmp(level, "avx2")) return avx2;
+  if (!strcmp(level, "avxvnni")) return avx2 && (facts->leaf7_1_eax & bit_AVXVNNI);
   const bool avx512 = avx2 && (facts->leaf7_ebx & wide) == wide && (facts->xcr0 & 0xe6) == 0xe6;
   if (!strcmp(level, "avx512")) return avx512;
   const bool vnni = avx512 && (facts->leaf7_ecx & bit_AVX512VNNI);
@@ -66,7 +70,21 @@ bool still_cpu_has(const char *level) {
   return still_x86_allows(&facts, level) && (strcmp(level, "amx") || may_use_tiles());
 }
 #elif defined(__aarch64__)
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
+
+static bool has_dot_products(void) {
+#ifdef __linux__
+  enum { ASIMDDP = 1 << 20 };
+  return getauxval(AT_HWCAP) & ASIMDDP;
+#else
+  return false;
+#endif
+}
+
 bool still_cpu_has(const char *level) {
+  if (!strcmp(level, "neondot")) return has_dot_products();
   return !strcmp(level, "portable") || !strcmp(level, "neon"); /* part of every AArch64 */
 }
 #else

@@ -9,10 +9,11 @@
 /* x86: the CPUID bits of the whole level and, by OSXSAVE and XGETBV, that the system saves its
  * registers.
  *   avx2     AVX2 + FMA + F16C; XCR0 bits 1, 2
+ *   avxvnni  avx2 + AVX-VNNI
  *   avx512   avx2 + AVX512 F, BW, DQ, VL; XCR0 bits 5..7 too
  *   avx512vnni  avx512 + AVX512 VNNI
  *   amx         avx512vnni + AVX512 BF16, AMX tiles of bf16; XCR0 bits 17, 18; Linux's permission
- * AArch64: NEON is part of it. */
+ * AArch64: NEON is part of it; neondot: what Linux says of ASIMDDP. */
 bool still_cpu_has(const char *level);
 
 /* The rule for x86 by itself, so that tests can ask about machines they do not run on. */

@@ -212,9 +212,11 @@ const char *const *still_kernels_levels(void);
 /* Fill functions, one for each translation unit. */
 void still_kernels_portable(still_kernels *table);
 void still_kernels_avx2(still_kernels *table);
+void still_kernels_avxvnni(still_kernels *table);
 void still_kernels_avx512(still_kernels *table);
 void still_kernels_avx512vnni(still_kernels *table);
 void still_kernels_amx(still_kernels *table);
 void still_kernels_neon(still_kernels *table);
+void still_kernels_neondot(still_kernels *table);
 
 #endif

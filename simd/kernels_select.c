@@ -23,6 +23,9 @@ static const level levels[] = {
 #ifdef STILL_HAVE_AVX2
     {"avx2", still_kernels_avx2},
 #endif
+#ifdef STILL_HAVE_AVXVNNI
+    {"avxvnni", still_kernels_avxvnni},
+#endif
 #ifdef STILL_HAVE_AVX512
     {"avx512", still_kernels_avx512},
 #endif
@@ -34,6 +37,9 @@ static const level levels[] = {
 #endif
 #ifdef STILL_HAVE_NEON
     {"neon", still_kernels_neon},
+#endif
+#ifdef STILL_HAVE_NEONDOT
+    {"neondot", still_kernels_neondot},
 #endif
 };
 enum { LEVELS = sizeof levels / sizeof levels[0] };

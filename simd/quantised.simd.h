@@ -60,6 +60,13 @@ static inline __attribute__((always_inline)) vb q6_k_values(const uint8_t *block
 
 /* ---- activations as integers ---- */
 
+#ifndef VB_MOST /* where vectors want no other arrangement */
+#define VB_MOST 32767
+static inline void vb_arrange(int16_t *part) {
+  (void)part;
+}
+#endif
+
 static inline void part_to_integers(const still_integers *out, size_t part, const float *x) {
   int16_t *value = out->values + part * SCALED_BLOCK;
   vf most = vf_zero(), poison = vf_zero();
@@ -70,14 +77,15 @@ static inline void part_to_integers(const still_integers *out, size_t part, cons
   }
   const float largest = vf_largest(most);
   /* below 2^-100 the inverse would overflow: such a part is worth nothing */
-  const vf inverse = vf_set(largest > 0x1p-100f ? 32767 / largest : 0);
+  const vf inverse = vf_set(largest > 0x1p-100f ? VB_MOST / largest : 0);
   vf sum = vf_zero();
   for (size_t j = 0; j < SCALED_BLOCK; j += VF) {
     const vf whole = vf_round(vf_mul(vf_load(x + j), inverse));
     vf_store_i16(value + j, whole);
     sum = vf_add(sum, whole); /* exact: at most 32 of 15 bits */
   }
-  out->scales[part] = largest / 32767 + vf_sum(poison);
+  vb_arrange(value);
+  out->scales[part] = largest / VB_MOST + vf_sum(poison);
   out->sums[part] = out->scales[part] * vf_sum(sum);
 }
 

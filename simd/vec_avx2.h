@@ -207,38 +207,49 @@ static inline vb vb_nibbles(const void *x) {
   return vb_and((vb){pairs, _mm_srli_epi16(pairs, 4)}, vb_set(15));
 }
 
-static inline __m256i vb_products(__m128i w, const int16_t *x) {
-  return _mm256_madd_epi16(_mm256_cvtepi8_epi16(w), _mm256_loadu_si256((const __m256i *)x));
+/* sum + a b, by twos. */
+static inline __m256i add_pairs(__m256i sum, __m256i a, __m256i b) {
+#ifdef __AVXVNNI__
+  return _mm256_dpwssd_avx_epi32(sum, a, b);
+#else
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b));
+#endif
+}
+static inline __m256i add_products(__m256i sum, __m128i w, const int16_t *x) {
+  return add_pairs(sum, _mm256_cvtepi8_epi16(w), _mm256_loadu_si256((const __m256i *)x));
 }
 static inline vf vb_dot(vb w, const int16_t *x) {
-  return _mm256_cvtepi32_ps(_mm256_add_epi32(vb_products(w.low, x), vb_products(w.high, x + 16)));
+  const __m256i low = add_products(_mm256_setzero_si256(), w.low, x);
+  return _mm256_cvtepi32_ps(add_products(low, w.high, x + 16));
 }
 /* 16 pairs: the halves are widened once, then taken apart. */
-static inline __m256i low_products(__m256i wide, const int16_t *x) {
+static inline __m256i low_products(__m256i sum, __m256i wide, const int16_t *x) {
   const __m256i low = _mm256_and_si256(wide, _mm256_set1_epi16(15));
-  return _mm256_madd_epi16(low, _mm256_loadu_si256((const __m256i *)x));
+  return add_pairs(sum, low, _mm256_loadu_si256((const __m256i *)x));
 }
-static inline __m256i high_products(__m256i wide, const int16_t *x) {
+static inline __m256i high_products(__m256i sum, __m256i wide, const int16_t *x) {
   const __m256i high = _mm256_srli_epi16(wide, 4);
-  return _mm256_madd_epi16(high, _mm256_loadu_si256((const __m256i *)x));
+  return add_pairs(sum, high, _mm256_loadu_si256((const __m256i *)x));
 }
 static inline vf vb_dot_nibbles(const void *pairs, const int16_t *x) {
   const __m256i wide = _mm256_cvtepu8_epi16(_mm_loadu_si128(pairs));
-  return _mm256_cvtepi32_ps(_mm256_add_epi32(low_products(wide, x), high_products(wide, x + 16)));
+  const __m256i low = low_products(_mm256_setzero_si256(), wide, x);
+  return _mm256_cvtepi32_ps(high_products(low, wide, x + 16));
 }
 static inline vf vb_dot_pairs(const void *pairs, const int16_t *x, vf *high) {
   const __m128i *halves = pairs;
   const __m256i first = _mm256_cvtepu8_epi16(_mm_loadu_si128(halves));
   const __m256i second = _mm256_cvtepu8_epi16(_mm_loadu_si128(halves + 1));
-  const __m256i low = _mm256_add_epi32(low_products(first, x), low_products(second, x + 16));
+  const __m256i zero = _mm256_setzero_si256();
+  const __m256i low = low_products(low_products(zero, first, x), second, x + 16);
   x += 32;
-  *high =
-      _mm256_cvtepi32_ps(_mm256_add_epi32(high_products(first, x), high_products(second, x + 16)));
+  *high = _mm256_cvtepi32_ps(high_products(high_products(zero, first, x), second, x + 16));
   return _mm256_cvtepi32_ps(low);
 }
 static inline vf vb_dot_halves(vb w, const int16_t *x, float first, float second) {
-  const vf low = _mm256_cvtepi32_ps(vb_products(w.low, x));
-  const vf high = _mm256_cvtepi32_ps(vb_products(w.high, x + 16));
+  const __m256i zero = _mm256_setzero_si256();
+  const vf low = _mm256_cvtepi32_ps(add_products(zero, w.low, x));
+  const vf high = _mm256_cvtepi32_ps(add_products(zero, w.high, x + 16));
   return vf_fma(low, vf_set(first), vf_mul(high, vf_set(second)));
 }
 

@@ -161,6 +161,28 @@ static inline vb vb_nibbles(const void *x) {
   return (vb){{vandq_u8(pairs, vdupq_n_u8(15)), vshrq_n_u8(pairs, 4)}};
 }
 
+#ifdef __ARM_FEATURE_DOTPROD
+/* Activations as two bytes, value = 256 high + low, both signed: 16 high ones, then 16 low ones. */
+#define VB_MOST (127 * 256)
+static inline void vb_arrange(int16_t *part) {
+  for (int i = 0; i < 32; i += 16) {
+    int16_t *half = part + i;
+    const int16x8_t first = vld1q_s16(half), second = vld1q_s16(half + 8);
+    const int8x16_t high = vrshrn_high_n_s16(vrshrn_n_s16(first, 8), second, 8);
+    const int8x16_t low = vmovn_high_s16(vmovn_s16(first), second);
+    vst1q_s8((int8_t *)half, high);
+    vst1q_s8((int8_t *)half + 16, low);
+  }
+}
+
+/* 16 products in 4 sums. */
+static inline int32x4_t vb_products(int32x4_t sum, uint8x16_t w, const int16_t *x) {
+  const int8_t *bytes = (const int8_t *)x;
+  const int8x16_t weights = vreinterpretq_s8_u8(w);
+  const int32x4_t high = vdotq_s32(vdupq_n_s32(0), weights, vld1q_s8(bytes));
+  return vdotq_s32(vaddq_s32(sum, vshlq_n_s32(high, 8)), weights, vld1q_s8(bytes + 16));
+}
+#else
 /* 16 products in 4 sums. */
 static inline int32x4_t vb_products(int32x4_t sum, uint8x16_t w, const int16_t *x) {
   const int16x8_t low = vmovl_s8(vget_low_s8(vreinterpretq_s8_u8(w))), first = vld1q_s16(x);
@@ -170,6 +192,7 @@ static inline int32x4_t vb_products(int32x4_t sum, uint8x16_t w, const int16_t *
   sum = vmlal_s16(sum, vget_low_s16(high), vget_low_s16(second));
   return vmlal_high_s16(sum, high, second);
 }
+#endif
 static inline vf vb_dot(vb w, const int16_t *x) {
   const int32x4_t first = vb_products(vdupq_n_s32(0), w.val[0], x);
   return vcvtq_f32_s32(vb_products(first, w.val[1], x + 16));

@@ -124,7 +124,8 @@ STILL_API void still_reset_peak_bytes(void);
 
 /* ---- CPU kernels and threads -------------------------------------------------------------------- */
 
-/* Limits the CPU kernels to a level: "portable", "avx2", "avx512", "avx512vnni", "amx" or "neon", or NULL for
+/* Limits the CPU kernels to a level: "portable", "avx2", "avxvnni", "avx512", "avx512vnni", "amx",
+ * "neon" or "neondot", or NULL for
  * the best this machine has. A level that the machine lacks or that this build does not hold is an
  * error that lists the possible ones. The environment variable STILL_CPU says the same at start-up
  * (an unknown word there is logged and ignored). Not thread-safe against running calls. */

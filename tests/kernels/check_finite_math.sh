@@ -5,9 +5,10 @@
 set -eu
 root=$1
 shift
-for file in kernels_portable kernels_avx2 kernels_avx512 kernels_avx512vnni kernels_amx; do
+for file in kernels_portable kernels_avx2 kernels_avxvnni kernels_avx512 kernels_avx512vnni kernels_amx; do
   case $file in
     *avx2) isa='-mavx2 -mfma -mf16c' ;;
+    *avxvnni) isa='-mavx2 -mfma -mf16c -mavxvnni' ;;
     *avx512) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma -mf16c' ;;
     *avx512vnni) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mfma -mf16c' ;;
     *amx) isa='-mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mfma -mf16c -mamx-tile -mamx-bf16' ;;

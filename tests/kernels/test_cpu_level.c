@@ -101,7 +101,7 @@ static void test_registers_must_be_saved(void **state) {
                                bit_AVX2 | avx512,
                                bit_AVX512VNNI,
                                bit_AMX_TILE | bit_AMX_BF16,
-                               bit_AVX512BF16,
+                               bit_AVX512BF16 | bit_AVXVNNI,
                                0x600e7};
   assert_true(still_x86_allows(&all, "avx512"));
   assert_true(still_x86_allows(&all, "avx512vnni"));
@@ -117,9 +117,12 @@ static void test_registers_must_be_saved(void **state) {
   facts = all;
   facts.leaf7_1_eax = 0;
   assert_false(still_x86_allows(&facts, "amx"));
+  assert_false(still_x86_allows(&facts, "avxvnni"));
+  facts = all;
   facts.xcr0 = 0x07;
   assert_false(still_x86_allows(&facts, "avx512"));
   assert_true(still_x86_allows(&facts, "avx2"));
+  assert_true(still_x86_allows(&facts, "avxvnni"));
   facts.xcr0 = 0x03;
   assert_false(still_x86_allows(&facts, "avx2"));
   assert_true(still_x86_allows(&facts, "portable"));
