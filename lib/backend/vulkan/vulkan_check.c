@@ -51,7 +51,8 @@ static void destroy_problem(problem *p) {
   still_free(p->q); /* all arrays are one block */
 }
 
-static still_status create_problem(problem *p, const still_attention_plan *like) {
+static still_status create_problem(problem *p, const still_attention_plan *like,
+                                   still_metric metric) {
   still_attention_options o = like->options;
   const bool still = o.kind == STILL_ATTENTION_STILL;
   p->dim = (size_t)o.head_dim;
@@ -74,7 +75,7 @@ static still_status create_problem(problem *p, const still_attention_plan *like)
   o.cache_type = STILL_F32;
   o.context = (int)p->n;
   o.threads = 1;
-  o.metric = STILL_METRIC_UNIFORM; /* a choice that does not hang on rounding */
+  o.metric = metric;
   o.schedule = STILL_SCHEDULE_FIXED;
   o.keep = o.chunk / 4;
   o.budget = 0;
@@ -86,7 +87,8 @@ static still_status create_problem(problem *p, const still_attention_plan *like)
   return still_attention_plan_create(&p->plan, &o, maps ? &w : NULL);
 }
 
-static still_status run_on_cpu(problem *p) {
+/* Outputs into p->want, or with `scores` these alone, (HEADS, n). */
+static still_status run_on_cpu(problem *p, bool scores) {
   still_attention_cache *cache;
   STILL_TRY(still_attention_cache_create(&cache, p->plan));
   still_attention_inputs in = STILL_ATTENTION_INPUTS_INIT;
@@ -96,8 +98,10 @@ static still_status run_on_cpu(problem *p) {
   in.gate = (still_rows){p->gate, p->dim, HEADS * p->dim};
   in.q_raw = in.q;
   in.k_raw = in.k;
+  in.scores = scores ? p->want : NULL;
+  float *y = scores ? p->got : p->want;
   const still_status status =
-      still_attention_forward(p->plan, cache, p->n, &in, p->want, p->dim, HEADS * p->dim);
+      still_attention_forward(p->plan, cache, p->n, &in, y, p->dim, HEADS * p->dim);
   still_attention_cache_destroy(cache);
   return status;
 }
@@ -113,7 +117,8 @@ typedef struct device_rows {
   still_vulkan_attention *attention;
 } device_rows;
 
-static still_status run_rows(still_vulkan *vulkan, problem *p, device_rows *d) {
+/* The same into p->got. */
+static still_status run_rows(still_vulkan *vulkan, problem *p, device_rows *d, bool scores) {
   const size_t row = HEADS * p->dim;
   STILL_TRY(still_vulkan_attention_create_unchecked(&d->attention, vulkan, p->plan));
   STILL_TRY(upload(vulkan, &d->q, p->q, p->n * row));
@@ -123,6 +128,7 @@ static still_status run_rows(still_vulkan *vulkan, problem *p, device_rows *d) {
   STILL_TRY(upload(vulkan, &d->out, p->want, p->n * row));
   const still_vulkan_rows rows = {&d->q, &d->k, &d->v, &d->gate, &d->out, &d->q, &d->k};
   STILL_TRY(still_vulkan_zero(vulkan, &d->out));
+  if (scores) return still_vulkan_attention_forward(d->attention, &rows, p->n, p->got);
   STILL_TRY(still_vulkan_attention_forward(d->attention, &rows, p->n - 1, NULL));
   /* the last token by the decode shaders: its rows come first in arrays of their own */
   STILL_TRY(still_vulkan_read(vulkan, &d->out, 0, p->got, (p->n - 1) * row * sizeof(float)));
@@ -137,9 +143,9 @@ static still_status run_rows(still_vulkan *vulkan, problem *p, device_rows *d) {
   return still_vulkan_read(vulkan, &d->out, 0, p->got + (p->n - 1) * row, row * sizeof(float));
 }
 
-static still_status run_on_device(still_vulkan *vulkan, problem *p) {
+static still_status run_on_device(still_vulkan *vulkan, problem *p, bool scores) {
   device_rows d = {0};
-  const still_status status = run_rows(vulkan, p, &d);
+  const still_status status = run_rows(vulkan, p, &d, scores);
   still_vulkan_attention_destroy(d.attention);
   still_vulkan_buffer *buffers[] = {&d.q, &d.k, &d.v, &d.gate, &d.out};
   for (int i = 0; i < 5; i++) still_vulkan_discard(vulkan, buffers[i]);
@@ -168,23 +174,37 @@ static unsigned features_of(const still_vulkan *vulkan, const still_attention_pl
                                                            : STILL_VULKAN_F16;
 }
 
-static still_status compare(still_vulkan *vulkan, const still_attention_plan *plan, double *error) {
+static still_status compare_as(still_vulkan *vulkan, const still_attention_plan *plan,
+                               still_metric metric, bool scores, double *error) {
   problem p = {0};
-  still_status status = create_problem(&p, plan);
-  if (!status) status = run_on_cpu(&p);
+  still_status status = create_problem(&p, plan, metric);
+  if (!status) status = run_on_cpu(&p, scores);
   if (!status) { /* the same plan with the cache in the type that is checked */
     p.plan->options.cache_type = plan->options.cache_type;
-    status = run_on_device(vulkan, &p);
+    status = run_on_device(vulkan, &p, scores);
   }
-  if (!status) *error = error_of(p.got, p.want, p.n, HEADS * p.dim);
+  if (!status)
+    *error =
+        scores ? error_of(p.got, p.want, HEADS, p.n) : error_of(p.got, p.want, p.n, HEADS * p.dim);
   destroy_problem(&p);
   return status;
+}
+
+/* Outputs with a choice that does not hang on rounding; and where there is a choice, what it is made by. */
+static still_status compare(still_vulkan *vulkan, const still_attention_plan *plan, double *error) {
+  double scores_error = 0;
+  STILL_TRY(compare_as(vulkan, plan, STILL_METRIC_UNIFORM, false, error));
+  if (plan->options.kind == STILL_ATTENTION_STILL && plan->options.metric != STILL_METRIC_UNIFORM)
+    STILL_TRY(compare_as(vulkan, plan, plan->options.metric, true, &scores_error));
+  *error = fmax(*error, scores_error);
+  return STILL_OK;
 }
 
 static uint64_t check_key(const still_attention_plan *plan, unsigned feature) {
   const still_attention_options *o = &plan->options;
   const bool still = o->kind == STILL_ATTENTION_STILL;
-  return 1 + still_hash64((uint64_t)o->kind ^ still_hash64((uint64_t)o->head_dim) ^
+  return 1 + still_hash64((uint64_t)o->kind ^ (still ? (uint64_t)o->metric << 16 : 0) ^
+                          still_hash64((uint64_t)o->head_dim) ^
                           still_hash64(still_hash64(still ? (uint64_t)o->chunk : 0)) ^
                           (uint64_t)feature << 8);
 }
