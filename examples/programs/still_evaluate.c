@@ -112,12 +112,17 @@ static char *copy_or_fail(const char *text) {
   return copy;
 }
 
-/* Cuts text at its commas. */
-static size_t split(char *text, const char **items, size_t most) {
-  size_t count = 0;
-  for (char *item = strtok(text, ","); item && count < most; item = strtok(NULL, ","))
-    items[count++] = item;
-  return count;
+/* Cuts text at its commas. PROGRAM_USAGE, said on stderr: more than `most` items. */
+static int split(const char *flag, char *text, const char **items, size_t most, size_t *count) {
+  *count = 0;
+  for (char *item = strtok(text, ","); item; item = strtok(NULL, ",")) {
+    if (*count == most) {
+      program_complain("%s: more than %zu items", flag, most);
+      return PROGRAM_USAGE;
+    }
+    items[(*count)++] = item;
+  }
+  return PROGRAM_DONE;
 }
 
 static int parse_lengths(const char *const *items, size_t count, int *lengths) {
@@ -178,10 +183,15 @@ typedef struct table_axes {
   size_t run_count, task_count, length_count;
 } table_axes;
 
+/* A table of more names than fit shows the first, and says so. */
 static void add_name(const char **names, size_t *count, const char *name) {
+  static int said;
   for (size_t i = 0; i < *count; i++)
     if (!strcmp(names[i], name)) return;
-  if (*count < MOST_LIST) names[(*count)++] = name;
+  if (*count < MOST_LIST)
+    names[(*count)++] = name;
+  else if (!said++)
+    program_complain("the tables show the first %d names alone, '%s' is left out", MOST_LIST, name);
 }
 
 static table_axes find_axes(const still_evaluation_cell *cells, size_t count) {
@@ -401,11 +411,13 @@ static int report_files(void) {
   still_evaluation_report *report;
   char *list = copy_or_fail(arguments.report);
   if (!list) return PROGRAM_FAILED;
-  const size_t count = split(list, paths, MOST_FILES);
-  const still_status status = still_evaluation_report_read(paths, count, &report);
+  size_t count;
+  int code = split("--report", list, paths, MOST_FILES, &count);
+  const still_status status = code ? STILL_OK : still_evaluation_report_read(paths, count, &report);
   free(list);
+  if (code) return code;
   if (status) return fail(status);
-  const int code = show_report(report);
+  code = show_report(report);
   still_evaluation_report_destroy(report);
   return code;
 }
@@ -446,9 +458,9 @@ static int prepare_and_evaluate(int argc, char **argv) {
   evaluate_runs runs = {NULL, 0, NULL, NULL, 0};
   int code = PROGRAM_FAILED;
   if (!task_list || !length_list) goto done;
-  options.task_count = split(task_list, tasks, MOST_LIST);
-  options.length_count = split(length_list, length_texts, MOST_LIST);
-  code = parse_lengths(length_texts, options.length_count, lengths);
+  code = split("--tasks", task_list, tasks, MOST_LIST, &options.task_count);
+  if (!code) code = split("--lengths", length_list, length_texts, MOST_LIST, &options.length_count);
+  if (!code) code = parse_lengths(length_texts, options.length_count, lengths);
   if (!code) code = parse_shard(&options);
   if (code) goto done;
   options.tasks = tasks;
@@ -523,6 +535,11 @@ static int start(int argc, char **argv) {
   }
   if (arguments.mechanism && !arguments.text) {
     program_complain("--mechanism needs a text: --text FILE");
+    return PROGRAM_USAGE;
+  }
+  if (arguments.resume && (!arguments.results || arguments.mechanism)) {
+    program_complain(arguments.mechanism ? "--mechanism does not go on: no --resume"
+                                         : "--resume needs the results to go on from: -o FILE");
     return PROGRAM_USAGE;
   }
   if (check_question()) return PROGRAM_USAGE;

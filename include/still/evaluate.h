@@ -131,7 +131,7 @@ typedef struct still_evaluation_options {
    * models and options. 0 (default): an existing file is replaced. */
   int resume;
   /* 1: a length beyond a model's trained context, too short for a task or a sample of it, or too
-   * long for a run's budget is left out with a warning; 0 (default): an error that names it. */
+   * long for a run's budget or context is left out with a warning; 0 (default): an error that names it. */
   int skip_long;
   const char *command;               /* for the head of results, NULL = none */
   still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */

@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/random.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -104,6 +105,14 @@ still_status still_babi_open(still_babi *b, const char *folder, int number) {
   still_free(path);
   if (status) still_babi_free(b);
   return status;
+}
+
+uint64_t still_babi_hash(const still_babi *b, uint64_t before) {
+  uint64_t hash = before;
+  for (size_t i = 0; i < b->fact_count; i++) hash = still_hash_text(hash, b->facts[i]);
+  for (size_t i = 0; i < b->question_count; i++)
+    hash = still_hash_text(still_hash_text(hash, b->questions[i].question), b->questions[i].answer);
+  return hash;
 }
 
 void still_babi_free(still_babi *b) {

@@ -25,6 +25,8 @@ typedef struct still_babi {
 
 /* The file "qa<number>_..._test.txt" of a folder. FILE: there is none. FORMAT: with the line. */
 still_status still_babi_open(still_babi *babi, const char *folder, int number);
+/* Of all that the file says. */
+uint64_t still_babi_hash(const still_babi *babi, uint64_t before);
 void still_babi_free(still_babi *babi);
 
 #endif

@@ -261,10 +261,12 @@ static still_status name_tasks(quiz *q, const char *path) {
 
 static uint64_t hash_items(const still_choice_items *items) {
   uint64_t hash = items->count;
-  for (size_t i = 0; i < items->count; i++)
+  for (size_t i = 0; i < items->count; i++) {
+    hash = still_hash64(hash ^ items->items[i].answer);
     for (size_t k = 0; k < items->items[i].count; k++)
       hash = still_hash_text(still_hash_text(hash, items->items[i].starts[k]),
                              items->items[i].ends[k]);
+  }
   return hash;
 }
 

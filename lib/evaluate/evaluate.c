@@ -79,6 +79,14 @@ static still_status check_tasks(const still_evaluation_options *o) {
   return STILL_OK;
 }
 
+static still_status check_length_of(const still_evaluation_options *o, size_t index) {
+  STILL_TRY(check_number("a length", o->lengths[index], 0, 1 << 24));
+  for (size_t i = 0; i < index; i++)
+    if (o->lengths[i] == o->lengths[index])
+      return still_fail(STILL_ERROR_ARGUMENT, "length %d is given twice", o->lengths[i]);
+  return STILL_OK;
+}
+
 static still_status check_options(const still_evaluation_run *runs, size_t run_count,
                                   const still_evaluation_options *o) {
   STILL_TRY(STILL_CHECK_OPTIONS_SIZE(o, still_evaluation_options));
@@ -89,8 +97,7 @@ static still_status check_options(const still_evaluation_run *runs, size_t run_c
   STILL_TRY(check_number("scoring", (long)o->scoring, 0, 1));
   STILL_TRY(check_number("shards", o->shards, 0, 1000000));
   STILL_TRY(check_number("shard", o->shard, 0, shards_of(o) - 1));
-  for (size_t i = 0; i < o->length_count; i++)
-    STILL_TRY(check_number("a length", o->lengths[i], 0, 1 << 24));
+  for (size_t i = 0; i < o->length_count; i++) STILL_TRY(check_length_of(o, i));
   for (size_t i = 0; i < run_count; i++) {
     if (!still_model_tokenizer(runs[i].model))
       return still_fail(STILL_ERROR_ARGUMENT, "run '%.60s': the model has no vocabulary",
@@ -225,10 +232,20 @@ static still_status ask(evaluation *e, still_evaluator *evaluator, const station
 
 /* What cannot be asked is an error, or (skip_long) left out with a warning. */
 static still_status leave_out(evaluation *e, still_status status, uint64_t samples) {
-  if (status != STILL_ERROR_ARGUMENT || !e->options->skip_long) return status;
+  const bool too_long = status == STILL_ERROR_ARGUMENT || status == STILL_ERROR_LIMIT;
+  if (!too_long || !e->options->skip_long) return status;
   still_log(STILL_LOG_WARNING, "left out: %s", still_last_error());
   e->total -= samples;
   return STILL_OK;
+}
+
+static still_status ask_or_leave_out(evaluation *e, still_evaluator *evaluator, const station *at,
+                                     const still_sample *sample, const still_sample *next,
+                                     still_result *place) {
+  const still_status status = ask(e, evaluator, at, sample, next, place);
+  if (!status) return note(e, at, place);
+  still_fail_in(status, "%s of %d tokens", at->task->name, at->length);
+  return leave_out(e, status, 1);
 }
 
 /* The next sample that the results file does not have; those it has are counted. count 0: none is
@@ -258,8 +275,7 @@ static still_status run_task(evaluation *e, still_evaluator *evaluator, const st
     still_result asked = place;
     next_place(e, &place);
     status = advance(e, at, &place, &next);
-    if (!status) status = ask(e, evaluator, at, &sample, &next, &asked);
-    if (!status) status = note(e, at, &asked);
+    if (!status) status = ask_or_leave_out(e, evaluator, at, &sample, &next, &asked);
     still_sample_free(&sample);
     sample = next;
     memset(&next, 0, sizeof next);
@@ -382,9 +398,7 @@ static void describe(const evaluation *e, char *text, size_t bytes) {
   const still_evaluation_options *o = e->options;
   const uint64_t questions = o->questions ? still_questions_hash(&e->questions) : 0;
   uint64_t babi = 0;
-  for (int i = 0; i < 5; i++)
-    for (size_t k = 0; k < e->babi[i].fact_count; k++)
-      babi = still_hash_text(babi, e->babi[i].facts[k]);
+  for (int i = 0; i < 5; i++) babi = still_babi_hash(&e->babi[i], babi);
   snprintf(text, bytes,
            "seed %llu, depths %d, scoring %s, haystack %016llx, words %016llx, questions %016llx, "
            "babi %016llx",

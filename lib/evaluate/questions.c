@@ -92,6 +92,8 @@ uint64_t still_questions_hash(const still_questions *questions) {
   for (size_t i = 0; i < questions->count; i++) {
     hash = still_hash_text(hash, questions->items[i].text);
     if (questions->items[i].title) hash = still_hash_text(hash, questions->items[i].title);
+    for (size_t k = 0; k < questions->items[i].answer_count; k++)
+      hash = still_hash_text(hash, questions->items[i].answers[k]);
   }
   for (size_t i = 0; i < questions->paragraphs.count; i++)
     hash = still_hash_text(hash, still_name_table_get(&questions->paragraphs, i));

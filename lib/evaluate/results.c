@@ -10,7 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { KEY_BYTES = 512, OPTION_BYTES = 384, IDENTITY_BYTES = 512 };
+enum {
+  NAME_BYTES = 512,
+  KEY_BYTES = 2 * NAME_BYTES + 64,
+  OPTION_BYTES = 2048,
+  IDENTITY_BYTES = 2176
+};
 
 static size_t sample_key(const still_result *r, char *key) {
   const int length = snprintf(key, KEY_BYTES, "%s\t%s\t%d\t%d\t%d", r->run, r->task, r->length,
@@ -55,6 +60,9 @@ static void identify_run(const still_evaluation_run *run, char *hash, char *adap
 static still_status number_of(still_name_table *names, const char *name, size_t *number) {
   *number = still_name_table_find(names, name, strlen(name));
   if (*number != SIZE_MAX) return STILL_OK;
+  if (strlen(name) > NAME_BYTES)
+    return still_fail(STILL_ERROR_ARGUMENT, "'%.40s...' has %zu bytes, a name has at most %d", name,
+                      strlen(name), NAME_BYTES);
   *number = names->count;
   return still_name_table_add(names, name, strlen(name), "name");
 }
@@ -78,6 +86,10 @@ static still_status know_run(still_results *results, const char *name, const cha
 
 static still_status add_record(still_results *results, const still_result *r) {
   char key[KEY_BYTES];
+  still_record record = {
+      .length = r->length, .depth_index = r->depth_index, .depth = r->depth, .right = r->right};
+  STILL_TRY(number_of(&results->runs, r->run, &record.run));
+  STILL_TRY(number_of(&results->tasks, r->task, &record.task));
   const size_t bytes = sample_key(r, key), number = results->samples.count;
   if (still_name_table_find(&results->samples, key, bytes) != SIZE_MAX) return STILL_OK;
   if (number == results->record_room) {
@@ -85,34 +97,37 @@ static still_status add_record(still_results *results, const still_result *r) {
     STILL_TRY(STILL_REALLOC(&results->records, room, "results"));
     results->record_room = room;
   }
-  still_record record = {
-      .length = r->length, .depth_index = r->depth_index, .depth = r->depth, .right = r->right};
-  STILL_TRY(number_of(&results->runs, r->run, &record.run));
-  STILL_TRY(number_of(&results->tasks, r->task, &record.task));
   STILL_TRY(still_name_table_add(&results->samples, key, bytes, "sample"));
   results->records[number] = record;
   return STILL_OK;
 }
 
-static still_status get_int(const still_json *line, const char *name, int lowest, int *out) {
+static still_status get_int(const still_json *line, const char *name, int lowest, int highest,
+                            int *out) {
   double value;
   STILL_TRY(still_json_get_f64(line, name, &value));
-  if (value < lowest || value > INT32_MAX || value != (int)value)
-    return still_fail(STILL_ERROR_FORMAT, "'%s' is %g, must be an integer from %d", name, value,
-                      lowest);
+  if (value < lowest || value > highest || value != (int)value)
+    return still_fail(STILL_ERROR_FORMAT, "'%s' is %g, must be an integer from %d to %d", name,
+                      value, lowest, highest);
   *out = (int)value;
   return STILL_OK;
+}
+
+static still_status get_share(const still_json *line, const char *name, double *out) {
+  STILL_TRY(still_json_get_f64(line, name, out));
+  if (*out >= 0 && *out <= 1) return STILL_OK;
+  return still_fail(STILL_ERROR_FORMAT, "'%s' is %g, must be 0 .. 1", name, *out);
 }
 
 static still_status read_sample(still_results *results, const still_json *line) {
   still_result r = {0};
   STILL_TRY(still_json_get_string(line, "run", &r.run));
   STILL_TRY(still_json_get_string(line, "task", &r.task));
-  STILL_TRY(get_int(line, "length", 0, &r.length));
-  STILL_TRY(get_int(line, "depth_index", -1, &r.depth_index));
-  STILL_TRY(get_int(line, "index", 0, &r.index));
-  STILL_TRY(still_json_get_f64(line, "depth", &r.depth));
-  STILL_TRY(still_json_get_f64(line, "right", &r.right));
+  STILL_TRY(get_int(line, "length", 0, INT32_MAX, &r.length));
+  STILL_TRY(get_int(line, "depth_index", -1, 100, &r.depth_index));
+  STILL_TRY(get_int(line, "index", 0, INT32_MAX, &r.index));
+  STILL_TRY(get_share(line, "depth", &r.depth));
+  STILL_TRY(get_share(line, "right", &r.right));
   return add_record(results, &r);
 }
 

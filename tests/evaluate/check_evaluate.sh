@@ -29,6 +29,9 @@ expect 2 err "e.g. still-evaluate --runs full,still:256 --tasks sniah1"
 expect 2 err "--tasks, --text, --choices or --report is missing" --runs full
 expect 2 err "one of them at a time" $ask --text /nowhere
 expect 2 err "one of them at a time" $ask --report /nowhere
+expect 2 err "--resume needs the results" $ask --resume
+expect 2 err "length 512 is given twice" $ask --lengths 512,512
+expect 2 err "--lengths: more than 64 items" $ask --lengths "$(seq 1000 1100 | paste -sd,)"
 expect 0 out "0 (each sample's or row's own length" -h
 expect 2 err "--lengths: 'x' is no number" $ask --lengths x
 expect 2 err "a number is out of range" $ask --runs still:0
@@ -91,6 +94,7 @@ resumes choices --runs full,swa:64 --choices "$work/six.jsonl"
 
 # How heads choose: every head and word in the results.
 expect 2 err "--mechanism needs a text" --mechanism
+expect 2 err "--mechanism does not go on" --mechanism --text /nowhere -o "$work/m.jsonl" --resume
 long=$(dirname "$0")/../../examples/models/needle/haystack.txt
 expect 0 out "| still:96 |" --mechanism --runs full,still:96 --text "$long" --lengths 200 -o "$work/m.jsonl"
 grep -q '^kept most often' "$work/out" || { failed=1; echo "FAILED: no words"; }

@@ -141,6 +141,20 @@ static void test_damaged_results(void **state) {
   f.options.results = check_file("worse.jsonl", "{\n", 2);
   check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_FORMAT,
               "worse.jsonl, line 1");
+  static const char *const lines[][2] = {
+      {"\"depth_index\": 2147483647, \"depth\": 0, \"right\": 1",
+       "must be an integer from -1 to 100"},
+      {"\"depth_index\": -1, \"depth\": 7, \"right\": 1", "'depth' is 7, must be 0 .. 1"},
+      {"\"depth_index\": -1, \"depth\": 0, \"right\": 1e300", "must be 0 .. 1"}};
+  for (size_t i = 0; i < CHECK_COUNT(lines); i++) {
+    char text[512];
+    snprintf(text, sizeof text,
+             "{\"still_evaluation\": 1, \"settings\": \"s\", \"runs\": []}\n{\"run\": \"a\", "
+             "\"task\": \"b\", \"length\": 1, \"index\": 0, %s}\n",
+             lines[i][0]);
+    const char *path = check_file("wrong.jsonl", text, strlen(text));
+    check_fails(still_evaluation_report_read(&path, 1, &report), STILL_ERROR_FORMAT, lines[i][1]);
+  }
   still_model_destroy(f.model);
 }
 
@@ -174,6 +188,17 @@ static void test_refusals(void **state) {
   f.runs[1].name = "full";
   check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
               "two runs are named 'full'");
+  char name[600];
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = 0;
+  f.runs[1].name = name; /* its samples could not be told apart */
+  f.options.results = check_path("name.jsonl");
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "has 599 bytes, a name has at most 512");
+  const int twice[] = {800, 960, 800};
+  f.options.lengths = twice, f.options.length_count = 3;
+  check_fails(still_evaluate(f.runs, 1, &f.options, &report), STILL_ERROR_ARGUMENT,
+              "length 800 is given twice");
   still_model_destroy(f.model);
 }
 
@@ -232,6 +257,25 @@ static void test_long_items(void **state) {
   size_t count;
   const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
   for (size_t i = 0; i < count; i++) assert_int_equal(cells[i].count, 1);
+  still_evaluation_report_destroy(report);
+  still_model_destroy(f.model);
+}
+
+/* A session that the user made too small: named, left out where that is asked for. */
+static void test_small_context(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  still_evaluation_report *report;
+  f.runs[0].session.context = 850;
+  f.options.task_count = 1;
+  check_fails(still_evaluate(f.runs, 1, &f.options, &report), STILL_ERROR_LIMIT,
+              "run 'full': sniah1 of 960 tokens: ");
+  f.options.skip_long = 1;
+  check_ok(still_evaluate(f.runs, 1, &f.options, &report));
+  size_t count;
+  const still_evaluation_cell *cells = still_evaluation_report_cells(report, &count);
+  assert_int_equal(count, 2);
+  assert_true(cells[0].count == 3 && !cells[1].count);
   still_evaluation_report_destroy(report);
   still_model_destroy(f.model);
 }
@@ -366,6 +410,7 @@ int main(void) {
       cmocka_unit_test(test_refused_combinations),
       cmocka_unit_test(test_long_items),
       cmocka_unit_test(test_bare_facts),
+      cmocka_unit_test(test_small_context),
       cmocka_unit_test(test_needle),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);

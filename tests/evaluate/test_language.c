@@ -450,6 +450,11 @@ static void test_choice_results(void **state) {
   options.examples = 1;
   check_fails(still_evaluate_choices(&full, path, &options, &again), STILL_ERROR_ARGUMENT,
               "line 1: these results are of 'choices, examples 0");
+  options.examples = 0;
+  strstr(lines, "\"answer\": 1")[10] = '0'; /* what is right belongs to the questions */
+  file_of("seven.jsonl", lines);
+  check_fails(still_evaluate_choices(&full, path, &options, &again), STILL_ERROR_ARGUMENT,
+              "line 1: these results are of 'choices, examples 0");
 }
 
 /* Too long for the session: named, left out where that is asked for. */
@@ -516,8 +521,10 @@ static void test_choice_refusals(void **state) {
   refuse("{\"question\": \"q\", \"choices\": [\"a\", \"b\"], \"answer\": \"yes\"}",
          "'answer' is 'yes'");
   refuse("{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "line 1: 'question' is missing");
-  refuse("{\"sentence\": \"a _\", \"option1\": \"x\", \"option2\": \"\", \"answer\": \"3\"}",
+  refuse("{\"sentence\": \"a _\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"3\"}",
          "'answer' is 3");
+  refuse("{\"question\": \"q\", \"choices\": [\"a\", \" \"], \"answer\": 0}", "choice 1 is empty");
+  refuse("[\"a\"]", "line 1: ");
 }
 
 int main(void) {
