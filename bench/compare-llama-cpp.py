@@ -16,6 +16,7 @@ compiler, for --native cmake too. Flash attention is on.
 import argparse
 import array
 import json
+import math
 import os
 import pathlib
 import platform
@@ -401,49 +402,68 @@ def table(options, results, name, label, scale=1.0):
         print(f"| {depth} | {cell(peer, None, scale)} | " + " | ".join(row) + " |")
 
 
-COLOURS = ["#444444", "#1f77b4", "#d62728", "#2ca02c", "#9467bd"]
+# as bench_plot.c has them: for light and for dark pages, with dashes for whoever does not see colours apart
+STYLE = (
+    "svg{background:#fff;--ink:#222;--c0:#666;--c1:#0072b2;--c2:#c25500;--c3:#007f5b;--c4:#a8447f}"
+    "@media(prefers-color-scheme:dark){svg{background:#181818;--ink:#ddd;--c0:#aaa;--c1:#4aa3df;"
+    "--c2:#f0803c;--c3:#2dbf92;--c4:#dd8fbc}}text{fill:var(--ink)}"
+)
+DASHES = ["", "7 3", "2 2", "9 3 2 3", "4 4"]
 
 
-def svg_panel(results, who_all, depths, name, left, title):
-    width, height, top = 380, 240, 40
-    lines = [
-        (who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
-        for who in who_all
-    ]
-    most = max((v for _, points in lines for _, v in points), default=1)
+def svg_panel(lines, depths, left, title):
+    """Lines [(who, [(depth, value)])]; the values' axis is logarithmic, depths are evenly apart."""
+    width, height, top = 330, 240, 40
+    values = [v for _, points in lines for _, v in points] or [1]
+    low, high = math.log10(min(values) * 0.9), math.log10(max(values) * 1.1)
     x = lambda d: left + width * depths.index(d) / max(1, len(depths) - 1)
-    y = lambda v: top + height - height * v / most
-    out = [
-        f'<text x="{left}" y="24" font-weight="bold">{title} (tokens/s)</text>',
-        f'<path d="M{left} {top}V{top + height}H{left + width}" fill="none" stroke="#999"/>',
-        f'<text x="{left - 6}" y="{top + 5}" text-anchor="end">{most:.0f}</text>',
-    ]
-    out += [
-        f'<text x="{x(d):.0f}" y="{top + height + 18}" text-anchor="middle">{d}</text>'
-        for d in depths
-    ]
-    for (who, points), colour in zip(lines, COLOURS):
+    y = lambda v: top + height * (high - math.log10(v)) / (high - low)
+    text = lambda at, up, words, more="": f'<text x="{at:.0f}" y="{up:.0f}" {more}>{words}</text>'
+    out = [text(left, 20, f"{title} (tokens/s)", 'font-weight="bold"')]
+    marks = [n * 10**e for e in range(6) for n in (1, 2, 5) if low <= math.log10(n * 10**e) <= high]
+    for mark in marks:
+        out.append(
+            f'<path d="M{left} {y(mark):.1f}h{width}" style="stroke:var(--ink)" opacity="0.15"/>'
+        )
+        out.append(text(left - 6, y(mark) + 4, mark, 'text-anchor="end"'))
+    out += [text(x(d), top + height + 18, d, 'text-anchor="middle"') for d in depths]
+    above = -100
+    for number, (who, points) in sorted(
+        enumerate(lines), key=lambda l: -l[1][1][-1][1] if l[1][1] else 0
+    ):
+        if not points:
+            continue
         path = " ".join(f"{x(d):.1f},{y(v):.1f}" for d, v in points)
-        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        colour = f"var(--c{number % 5})"
+        out.append(
+            f'<polyline points="{path}" fill="none" style="stroke:{colour}" stroke-width="2" '
+            f'stroke-dasharray="{DASHES[number % 5]}"/>'
+        )
         out += [
-            f'<circle cx="{x(d):.1f}" cy="{y(v):.1f}" r="3" fill="{colour}"/>' for d, v in points
+            f'<circle cx="{x(d):.1f}" cy="{y(v):.1f}" r="2.5" style="fill:{colour}"/>'
+            for d, v in points
         ]
+        above = max(y(points[-1][1]), above + 12)
+        out.append(text(x(points[-1][0]) + 7, above + 4, who, f'style="fill:{colour}"'))
     return out
 
 
 def write_svg(options, results):
-    who_all = ["llama.cpp", *options.attn]
     out = [
-        '<svg xmlns="http://www.w3.org/2000/svg" width="960" height="350" '
-        'font-family="sans-serif" font-size="12">',
-        '<rect width="960" height="350" fill="white"/>',
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 940 310" font-family="sans-serif" '
+        'font-size="12">',
+        f"<style>{STYLE}</style>",
     ]
-    out += svg_panel(
-        results, who_all, options.depths, "prefill", 60, "prefill over the first N tokens"
-    )
-    out += svg_panel(results, who_all, options.depths, "decode", 530, "decode at depth N")
-    for i, (who, colour) in enumerate(zip(who_all, COLOURS)):
-        out.append(f'<text x="{60 + 140 * i}" y="330" fill="{colour}">{who}</text>')
+    for name, left, title in (
+        ("prefill", 50, "reading the first N tokens"),
+        ("decode", 510, "writing at depth N"),
+    ):
+        depths = [d for d in options.depths if name == "decode" or d]
+        lines = [
+            (who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
+            for who in ["llama.cpp", *options.attn]
+        ]
+        out += svg_panel(lines, depths, left, title)
     pathlib.Path(options.svg).write_text("\n".join(out + ["</svg>"]) + "\n")
 
 
