@@ -161,6 +161,12 @@ check_memory() {
   { cat "$question"; cat "$question"; } >"$work/twice"
   expect 0 "$still_run" -f "$work/twice" $still; holds "$(member cache_bytes)" = "$small"
   holds "$(member tokens)" -gt $((tokens * 2 - 20))
+  # A pipe of any length: nothing grows with it, the list of its tokens neither.
+  stream="-f - --attn still --budget 192 --json -q -n 1 --temp 0"
+  expect 0 sh -c "cat '$question' | '$still_run' $stream"; once=$(($(member cache_bytes) + $(member work_bytes)))
+  expect 0 sh -c "cat '$question' '$question' '$question' '$question' | '$still_run' $stream"
+  holds $(($(member cache_bytes) + $(member work_bytes))) = $once
+  holds "$(member tokens)" -gt $((tokens * 4 - 40))
   for flags in "--attn full -c 8192" "--attn swa" "--attn still" "--attn still --cache-type f16"; do
     expect 0 "$still_run" -f "$question" --json $flags -n 0 --dry-run
     planned=$(member cache_bytes) work_planned=$(member work_bytes)
