@@ -233,6 +233,7 @@ const char *made_gguf(const made_model *m, const char *name, still_tensor_type t
   put_number(writer, m, "feed_forward_length", m->feed_forward);
   put_number(writer, m, "context_length", m->context);
   put_number(writer, m, "vocab_size", m->vocabulary);
+  if (m->sliding_window) put_number(writer, m, "attention.sliding_window", m->sliding_window);
   put_float(writer, m, "rope.freq_base", m->theta);
   put_float(writer, m, "attention.layer_norm_rms_epsilon", 1e-5);
   tensor_list *list = list_tensors(m, true, type);

@@ -27,6 +27,7 @@ typedef struct made_model {
   bool tied, biases, head_norms;
   float *embedding, *output_norm, *output; /* output NULL when tied */
   made_layer layer[MADE_LAYERS];
+  int sliding_window;     /* a GGUF's key attention.sliding_window; 0: none */
   const char *extra_json; /* more members of config.json, each followed by a comma; NULL: none */
 } made_model;
 

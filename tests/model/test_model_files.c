@@ -297,6 +297,9 @@ static void full_attention_keeps_to_the_trained_window(void **state) {
   assert_memory_equal(full, window, sizeof full);
   assert_true(check_row_error(full + (TOKENS - 1) * VOCABULARY, plain + (TOKENS - 1) * VOCABULARY,
                               1, VOCABULARY) > 1e-3);
+  model.sliding_window = 12;
+  all_logits(made_gguf(&model, "windowed.gguf", STILL_TENSOR_F32), &options, ids, TOKENS, full);
+  assert_memory_equal(full, window, sizeof full);
   options.context = 12; /* never longer than the window */
   all_logits(trained, &options, ids, 12, full);
   assert_memory_equal(full, plain, 12 * VOCABULARY * sizeof *full);
