@@ -22,7 +22,7 @@ static inline int omp_get_max_threads(void) {
 }
 #endif
 
-/* options.threads: 0 = the default; at least 1, at most 1024. */
+/* options.threads: 0 = the default; at least 1, at most 1024 (64 in a 32-bit program). */
 int still_resolve_threads(int requested);
 
 /* Parts of still_default_threads(), for tests: the quota in a cgroup file's text, in CPUs, 0 = none.

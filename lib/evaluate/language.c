@@ -176,7 +176,7 @@ static still_status take_row(language *l, const still_json *line) {
   const cuts *c = &l->cuts;
   const size_t tokens = c->head + c->length - first_scored(c, l->rows);
   still_language_row row = {0};
-  size_t bytes;
+  size_t bytes = 0;
   STILL_TRY(get_count(line, "language_row", SIZE_MAX, &row.index));
   if (row.index != l->rows || l->rows == c->rows) return STILL_OK;
   STILL_TRY(get_count(line, "tokens", tokens, &row.tokens));
