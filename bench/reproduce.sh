@@ -11,6 +11,7 @@
 #
 # Without TABLE: all of them. Stopped, it goes on where it was. By variables:
 #   JOBS=N          evaluations at a time, one thread each (default: the CPUs)
+#   DEVICES=A,B     devices that they are dealt to, such as vulkan:0 (still-run --list-devices; default: the CPU)
 #   LIMIT=SECONDS   stop after this time; what there is then makes the tables (default: none)
 #   N=SAMPLES       of each task and length, instead of each table's own number
 #   LENGTHS=512,... tokens, instead of each table's own
@@ -21,7 +22,7 @@
 #   BABI=DIR        bAbI's files; without them table 4 asks stories of the same kinds
 #   SMOLLM=FILE     SmolLM2-135M-Instruct (examples/models/get-smollm2.sh), for table 12
 set -u
-[ $# -ge 1 ] || { sed -n '3,24s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,25s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(realpath "$(dirname "$0")/..")
 evaluate=$(realpath "${STILL_EVALUATE:-$root/build/examples/programs/still-evaluate}")
 needle=$root/examples/models/needle
@@ -36,6 +37,7 @@ questions_file=${QUESTIONS:+$(realpath "$QUESTIONS")}
 smollm=${SMOLLM:+$(realpath "$SMOLLM")}
 cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
 jobs=${JOBS:-$cpus}
+IFS=, read -ra devices <<<"${DEVICES:-cpu}"
 end=$((SECONDS + ${LIMIT:-1000000000}))
 export OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive OPENBLAS_NUM_THREADS=1
 mkdir -p "$folder/adapters" "$adapters"
@@ -94,15 +96,17 @@ measure() {
   printf '%s\t%s\n' "$folder/$table/$group/printed.md" "$*" >>"$queue"
 }
 
-# work PIECE: runs one, in the adapters' folder, so that runs have short names. A complete one is not asked again.
+# work PIECE DEVICE: runs one, in the adapters' folder, so that runs have short names. A complete one is not asked again.
+# A whole text goes to a device at once; the CPU keeps its shorter blocks.
 work() {
-  local file=${1%%$'\t'*} flags=${1#*$'\t'} left=$((end - SECONDS)) status=0
+  local file=${1%%$'\t'*} flags=${1#*$'\t'} left=$((end - SECONDS)) status=0 on=
+  [ "$2" = cpu ] || on="-dev $2 -b 4096"
   [ "$(cat "$file.done" 2>/dev/null)" != "$flags" ] || return 0
   [ $left -gt 0 ] || return 0
   cd "$adapters" || return 1
   case $file in
-    *.md) timeout -s INT "$left" "$evaluate" -t 1 -q $flags >"$file.part" 2>"$file.log" </dev/null || status=$? ;;
-    *) timeout -s INT "$left" "$evaluate" -t 1 -q $flags -o "$file" --resume >/dev/null 2>"$file.log" </dev/null || status=$? ;;
+    *.md) timeout -s INT "$left" "$evaluate" -t 1 -q $on $flags >"$file.part" 2>"$file.log" </dev/null || status=$? ;;
+    *) timeout -s INT "$left" "$evaluate" -t 1 -q $on $flags -o "$file" --resume >/dev/null 2>"$file.log" </dev/null || status=$? ;;
   esac
   [ ! -e "$file.part" ] || [ $status != 0 ] || mv "$file.part" "$file"
   if [ $status = 0 ]; then
@@ -115,13 +119,13 @@ work() {
 
 # work_all: the pieces of the queue, JOBS at a time.
 work_all() {
-  local piece running=0
+  local piece running=0 begun=0
   while IFS= read -r piece; do
     if [ $running -ge "$jobs" ]; then
       wait -n
       running=$((running - 1))
     fi
-    work "$piece" &
+    work "$piece" "${devices[begun++ % ${#devices[@]}]}" &
     running=$((running + 1))
   done <"$queue"
   wait
@@ -175,8 +179,8 @@ show() {
   local group
   machine=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
   {
-    printf '# Tables of arXiv 2602.02180 on needle\n\n%s, %s CPUs, %s processes of one thread, %s\n' \
-      "${machine:-unknown CPU}" "$cpus" "$jobs" "$("$evaluate" --version)"
+    printf '# Tables of arXiv 2602.02180 on needle\n\n%s, %s CPUs, %s processes of one thread on %s, %s\n' \
+      "${machine:-unknown CPU}" "$cpus" "$jobs" "${devices[*]}" "$("$evaluate" --version)"
     printf '%s' "$titles" | while IFS='|' read -r table text; do
       printf '\n## %s\n' "$text"
       for group in "$folder/$table"/*/; do

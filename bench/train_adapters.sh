@@ -44,6 +44,7 @@ make_rows() {
   local rows="python3 $needle/make_training_rows.py --prose $PROSE --leave-out alice --leave-out hound"
   rows_of short --tokens 4000000 --shortest 256 --longest 1024 --seed 11
   rows_of mixed --tokens 6500000 --shortest 384 --longest 4096 --seed 12
+  rows_of long --tokens 6000000 --shortest 2600 --longest 4096 --seed 13
 }
 
 # stage COMMAND NAME FLAGS...: unless it is there. A stopped one goes on from its state.
@@ -59,19 +60,21 @@ stage() {
 train() {
   local name=$1 from=
   shift
-  local long="-d mixed.jsonl --length 4096 --batch 4 --micro 16384"
-  local short="-d short.jsonl --length 1024 --batch 8"
+  local row="--length 4096 --batch 4 --micro 16384" short="-d short.jsonl --length 1024 --batch 8"
+  local mixed="-d mixed.jsonl $row" long="-d long.jsonl $row"
   if [ "$name" != liger ]; then # has no maps: nothing to transfer
-    stage attention-transfer "$name.1" $long "$@" --lr 1e-2 --lr-schedule cosine --warmup 5 --steps "$(steps 70)" || return
+    stage attention-transfer "$name.1" $mixed "$@" --lr 1e-2 --lr-schedule cosine --warmup 5 --steps "$(steps 70)" || return
     from="--adapter $name.1.safetensors"
   fi
   stage low-rank "$name.2" $short $from "$@" --lr 2e-3 --lr-schedule constant --warmup 20 --train-maps \
     --steps "$(steps 187)" || return
-  stage low-rank "$name.3" $long --adapter "$name.2.safetensors" "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 \
+  stage low-rank "$name.3" $mixed --adapter "$name.2.safetensors" "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 \
     --train-maps --steps "$(steps 185)" || return
-  stage low-rank "$name.4" $long --adapter "$name.3.safetensors" "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 \
+  stage low-rank "$name.4" $mixed --adapter "$name.3.safetensors" "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 \
     --train-maps -s 2 --steps "$(steps 183)" || return
-  cp "$name.4.safetensors" "$name.safetensors"
+  stage low-rank "$name.5" $long --adapter "$name.4.safetensors" "$@" --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 \
+    --train-maps -s 5 --steps "$(steps 38)" || return
+  "$needle/average_adapters.py" "$name.4.safetensors" "$name.5.safetensors" "$name.safetensors"
 }
 
 # The quarter of the layers that is missed most: "1,5".
