@@ -6,6 +6,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#ifndef bit_AVXVNNI /* what older compilers do not name */
+#define bit_AVXVNNI (1 << 4)
+#endif
+#ifndef bit_AMX_TILE
+#define bit_AMX_TILE (1 << 24)
+#define bit_AMX_BF16 (1 << 22)
+#endif
+#endif
+
 /* x86: the CPUID bits of the whole level and, by OSXSAVE and XGETBV, that the system saves its
  * registers.
  *   avx2     AVX2 + FMA + F16C; XCR0 bits 1, 2

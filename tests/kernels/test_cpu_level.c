@@ -91,7 +91,6 @@ static void test_tables_are_full(void **state) {
 }
 
 #if defined(__x86_64__) || defined(__i386__)
-#include <cpuid.h>
 
 /* A hypervisor may show CPUID bits of registers that the system does not save. */
 static void test_registers_must_be_saved(void **state) {
