@@ -315,7 +315,101 @@ def make_tokenizers():
     save("tokenizer_text", "blanks", b" " * 3000 + b"\n" * 3000)
 
 
+def adapter_tensors(shapes):
+    """Header entries and data of F32 tensors of these shapes, in small numbers."""
+    entries, data = {}, b""
+    for name, shape in shapes.items():
+        items = 1
+        for n in shape:
+            items *= n
+        begin = len(data)
+        data += struct.pack(f"<{items}f", *[(i % 7 - 3) / 8 for i in range(items)])
+        entries[name] = entry("F32", shape, begin, len(data))
+    return entries, data
+
+
+def make_adapter():
+    """For fuzz_model.c's model: 2 layers of width 16, 2 heads and 1 key/value head of dimension 8."""
+    metadata = {
+        "still_adapter": "1",
+        "kinds": "still,lolcats",
+        "chunk": "4",
+        "budget": "12",
+        "context": "64",
+        "window": "8",
+        "sinks": "0",
+        "keep": "0",
+        "schedule": "budget",
+        "keep_ratio": "0.125",
+        "metric": "saliency",
+        "routing": "head",
+        "feature_map": "norm-preserved",
+        "lora_scale": "2",
+        "base_hash": "0" * 16,
+    }
+    shapes = {}
+    for layer in range(2):
+        shapes[f"layers.{layer}.feature_q"] = [2, 8, 8]
+        shapes[f"layers.{layer}.feature_k"] = [2, 8, 8]
+    shapes["layers.0.gate"] = [16, 16]
+    shapes["layers.1.window_factor"] = [2]
+    pair_of_q = "base_model.model.model.layers.0.self_attn.q_proj"
+    lora = {f"{pair_of_q}.lora_A.weight": [2, 16], f"{pair_of_q}.lora_B.weight": [16, 2]}
+    entries, data = adapter_tensors({**shapes, **lora})
+    good = safetensors({"__metadata__": metadata, **entries}, data)
+    save("adapter", "good", b"\0" + good)
+    save("adapter", "cut_short", b"\0" + good[:-1])
+    few = {**metadata, "kinds": "still"}
+    save("adapter", "few_kinds", b"\0" + safetensors({"__metadata__": few, **entries}, data))
+    lora_entries, lora_data = adapter_tensors(lora)
+    save("adapter", "no_maps", b"\0" + safetensors({"__metadata__": metadata, **lora_entries}, lora_data))
+    maps = {f"layers.0.feature_{x}": [2, 8, 8] for x in "qk"}
+    biases = {f"layers.0.bias_{x}": [2, 8] for x in "qk"}
+    for name, kind, has in (
+        ("hedgehog", "hedgehog", maps),
+        ("t2r", "t2r", {**maps, **biases}),
+        ("liger", "liger-gla", lora),
+    ):
+        own_entries, own_data = adapter_tensors(has)
+        header = {"__metadata__": {**metadata, "kinds": f"{kind},full"}, **own_entries}
+        save("adapter", name, b"\0" + safetensors(header, own_data))
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], "bias": "none"}
+    plain = safetensors(lora_entries, lora_data)
+    save("adapter", "peft", b"\1" + json.dumps(config).encode() + b"\0" + plain)
+    patterns = {**config, "rank_pattern": {"q_proj": 3}, "use_rslora": True}
+    save("adapter", "peft_rank_pattern", b"\1" + json.dumps(patterns).encode() + b"\0" + plain)
+    save("adapter", "peft_dora", b"\1" + json.dumps({**config, "use_dora": True}).encode() + b"\0" + plain)
+    save("adapter", "peft_rank_0", b"\1" + json.dumps({**config, "r": 0}).encode() + b"\0" + plain)
+    save(
+        "adapter",
+        "gguf",
+        b"\0"
+        + gguf(
+            [
+                pair_("general.type", "adapter"),
+                pair_("adapter.type", "lora"),
+                pair_("general.architecture", "llama"),
+                pair_f32("adapter.lora.alpha", 4.0),
+            ],
+            [
+                tensor("blk.0.attn_q.weight.lora_a", (16, 2), 0, 0),
+                tensor("blk.0.attn_q.weight.lora_b", (2, 16), 0, 128),
+            ],
+            bytes(256),
+        ),
+    )
+
+
+def pair_(key, value):
+    return pair(key, STR, text(value))
+
+
+def pair_f32(key, value):
+    return pair(key, F32, struct.pack("<f", value))
+
+
 if __name__ == "__main__":
+    make_adapter()
     make_gguf()
     make_safetensors()
     make_json()
