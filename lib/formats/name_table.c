@@ -7,15 +7,7 @@
 #include <string.h>
 
 static size_t slot_of(const still_name_table *table, const char *name, size_t length) {
-  uint64_t hash = table->seed ^ length;
-  for (; length >= 8; name += 8, length -= 8) {
-    uint64_t word;
-    memcpy(&word, name, 8);
-    hash = still_hash64(hash ^ word);
-  }
-  uint64_t rest = 0;
-  memcpy(&rest, name, length);
-  return still_hash64(hash ^ rest) & (table->slot_count - 1);
+  return still_hash_bytes(table->seed ^ length, name, length) & (table->slot_count - 1);
 }
 
 /* The slot that holds the name, or the free one where it belongs. */
