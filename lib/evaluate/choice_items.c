@@ -21,8 +21,7 @@ static still_status add_choice(shape *s, const still_json *text, const still_jso
   if (s->count == STILL_MOST_CHOICES)
     return still_fail(STILL_ERROR_FORMAT, "more than %d choices", STILL_MOST_CHOICES);
   STILL_TRY(still_json_to_string(text, "choices", &s->choices[s->count]));
-  const char *choice = s->choices[s->count];
-  if (!choice[strspn(choice, " \t\r\n")])
+  if (still_is_blank(s->choices[s->count]))
     return still_fail(STILL_ERROR_FORMAT, "choice %zu is empty", s->count);
   if (still_json_type_of(label) == STILL_JSON_STRING)
     STILL_TRY(still_json_to_string(label, "label", &s->labels[s->count]));

@@ -42,3 +42,7 @@ still_status still_json_lines(const char *path,
   if (!status && !lines) status = still_fail(STILL_ERROR_FORMAT, "%s: holds no question", path);
   return status;
 }
+
+bool still_is_blank(const char *text) {
+  return !text[strspn(text, " \t\r\n")];
+}

@@ -11,4 +11,7 @@ still_status still_json_lines(const char *path,
                               still_status (*line)(void *user, const still_json *document),
                               void *user);
 
+/* Whether a text has nothing but white space. */
+bool still_is_blank(const char *text);
+
 #endif

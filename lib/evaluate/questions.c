@@ -23,13 +23,9 @@ static still_status for_each_string(const still_json *value, const char *what,
   return STILL_OK;
 }
 
-static bool is_empty(const char *text) {
-  return !text[strspn(text, " \t\r\n")];
-}
-
 static still_status add_answer(void *user, const char *text) {
   still_question *q = user;
-  if (is_empty(text)) return still_fail(STILL_ERROR_FORMAT, "an answer is empty");
+  if (still_is_blank(text)) return still_fail(STILL_ERROR_FORMAT, "an answer is empty");
   STILL_TRY(STILL_REALLOC(&q->answers, q->answer_count + 1, "answers"));
   return still_copy_string(&q->answers[q->answer_count++], text);
 }
@@ -46,7 +42,8 @@ static still_status add_paragraph(void *user, const char *text) {
   still_questions *all = user;
   const size_t length = strlen(text);
   size_t number = still_name_table_find(&all->paragraphs, text, length);
-  if (is_empty(text)) return still_fail(STILL_ERROR_FORMAT, "a paragraph of 'context' is empty");
+  if (still_is_blank(text))
+    return still_fail(STILL_ERROR_FORMAT, "a paragraph of 'context' is empty");
   if (number == SIZE_MAX) {
     number = all->paragraphs.count;
     STILL_TRY(still_name_table_add(&all->paragraphs, text, length, "paragraph"));
