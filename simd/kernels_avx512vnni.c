@@ -15,7 +15,6 @@
 #include "simd/half.h"
 #include "simd/kernel_facts.h"
 #include "simd/kernels.h"
-#include "simd/split_integers.h"
 
 #include <string.h>
 
@@ -29,6 +28,19 @@ enum {
 };
 
 /* ---- activations ---- */
+
+/* Rows as two bytes a value, 256 high + low, both signed: `values` holds the high bytes of a row, then the low ones;
+ * `totals` the values' sums by fours, then by sixteens, all times -BIAS. */
+enum { SPLIT_MOST = 127 * 256 }; /* so that the high byte is at most 127 */
+
+static inline int8_t *split_high(const still_integers *x) {
+  return (int8_t *)x->values;
+}
+
+/* dim: of the row */
+static inline int32_t *split_halves(const still_integers *x, size_t dim) {
+  return x->totals + dim / 4;
+}
 
 /* The first of eight sums is of bytes 0 .. 3 and so on: -BIAS times the sums of `high` and `low`. */
 static inline __m256i biases_of(__m256i high, __m256i low) {
