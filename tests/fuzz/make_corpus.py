@@ -386,10 +386,10 @@ def make_adapter():
         b"\0"
         + gguf(
             [
-                pair_("general.type", "adapter"),
-                pair_("adapter.type", "lora"),
-                pair_("general.architecture", "llama"),
-                pair_f32("adapter.lora.alpha", 4.0),
+                pair("general.type", STR, text("adapter")),
+                pair("adapter.type", STR, text("lora")),
+                pair("general.architecture", STR, text("llama")),
+                pair("adapter.lora.alpha", F32, struct.pack("<f", 4.0)),
             ],
             [
                 tensor("blk.0.attn_q.weight.lora_a", (16, 2), 0, 0),
@@ -398,14 +398,6 @@ def make_adapter():
             bytes(256),
         ),
     )
-
-
-def pair_(key, value):
-    return pair(key, STR, text(value))
-
-
-def pair_f32(key, value):
-    return pair(key, F32, struct.pack("<f", value))
 
 
 if __name__ == "__main__":
