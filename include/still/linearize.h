@@ -102,7 +102,8 @@ typedef struct still_training_options {
   const char *metrics; /* a CSV of every step, NULL = none */
   const char *curve;   /* an SVG of the losses, written at the end; needs metrics. NULL = none */
 
-  /* What the student is. With `adapter` its kinds and options are taken from there instead. */
+  /* What the student is. With `adapter` its kinds, chunk, feature_map, metric, routing, window and sinks
+   * are taken from there; one that was changed here from its default to something else is an ARGUMENT error. */
   still_attention_options
       attention; /* kind, chunk, budget, schedule, keep, keep_ratio, metric, routing, feature_map,
                     window, sinks, context. context 0 (default here): lambda follows from each row's

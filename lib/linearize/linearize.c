@@ -138,15 +138,46 @@ static void resolve(still_training_options *o, const still_training_data *data) 
   o->threads = still_resolve_threads(o->threads);
 }
 
+/* An option that was changed from its default, to something else than the adapter's. */
+static still_status contradicts(const trainer *t, const char *what, int asked, int usual, int has) {
+  if (asked == usual || asked == has) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT,
+                    "training: %s was made with another %s, which stands: leave the option out, or "
+                    "start without an adapter",
+                    t->options.adapter, what);
+}
+
+static still_status check_kinds(const trainer *t, const still_adapter *adapter) {
+  const still_attention_kind kind = t->options.attention.kind;
+  if (!t->options.layer_kinds && kind == STILL_ATTENTION_STILL) return STILL_OK;
+  for (int i = 0; i < adapter->layer_count; i++)
+    if (t->kinds[i] != adapter->layers[i].kind)
+      return still_fail(STILL_ERROR_ARGUMENT,
+                        "training: layer %d is %s in %s, which stands: %s is asked for", i,
+                        still_attention_kind_name(adapter->layers[i].kind), t->options.adapter,
+                        still_attention_kind_name(t->kinds[i]));
+  return STILL_OK;
+}
+
 /* With an adapter: what it is made for stands, what this run varies (budget, schedule, context) is
  * the options'. */
-static void follow_adapter(trainer *t, const still_adapter *adapter) {
+static still_status follow_adapter(trainer *t, const still_adapter *adapter) {
   still_attention_options *o = &t->options.attention;
   const still_attention_options *a = &adapter->attention;
-  if (!adapter->has_attention) return;
+  const still_attention_options usual =
+      ((still_training_options)STILL_TRAINING_OPTIONS_INIT).attention;
+  if (!adapter->has_attention) return STILL_OK;
+  STILL_TRY(check_kinds(t, adapter));
+  STILL_TRY(contradicts(t, "chunk", o->chunk, usual.chunk, a->chunk));
+  STILL_TRY(contradicts(t, "feature map", o->feature_map, usual.feature_map, a->feature_map));
+  STILL_TRY(contradicts(t, "metric", o->metric, usual.metric, a->metric));
+  STILL_TRY(contradicts(t, "routing", o->routing, usual.routing, a->routing));
+  STILL_TRY(contradicts(t, "window", o->window, usual.window, a->window));
+  STILL_TRY(contradicts(t, "sinks", o->sinks, usual.sinks, a->sinks));
   for (int i = 0; i < adapter->layer_count; i++) t->kinds[i] = adapter->layers[i].kind;
   o->chunk = a->chunk, o->feature_map = a->feature_map, o->metric = a->metric;
   o->routing = a->routing, o->window = a->window, o->sinks = a->sinks;
+  return STILL_OK;
 }
 
 static still_status choose_kinds(trainer *t) {
@@ -174,7 +205,11 @@ static still_status read_adapter(trainer *t, still_adapter **adapter) {
 static still_status make_student(trainer *t) {
   still_adapter *adapter;
   STILL_TRY(read_adapter(t, &adapter));
-  if (adapter) follow_adapter(t, adapter);
+  const still_status follows = adapter ? follow_adapter(t, adapter) : STILL_OK;
+  if (follows) {
+    still_adapter_destroy(adapter);
+    return follows;
+  }
   const bool low_rank = t->options.stage == STILL_STAGE_LOW_RANK;
   t->micro_tokens = (size_t)t->options.micro_tokens;
   t->micro_rows = t->micro_tokens / 16 + 1;

@@ -168,6 +168,33 @@ static void second_stage_keeps_the_gates(void **state) {
   still_training_data_destroy(data);
 }
 
+/* What an adapter is made for is not changed by options, and not passed over in silence. */
+static void contradicting_options_are_refused(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  char first[512];
+  snprintf(first, sizeof first, "%s", check_path("first.safetensors"));
+  still_training_options options = small_options(first), second;
+  options.steps = 1;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  options.stage = STILL_STAGE_LOW_RANK, options.adapter = first;
+  options.output = check_path("second.safetensors");
+  second = options, second.attention.metric = STILL_METRIC_UNIFORM;
+  check_fails(still_train(model, data, &second, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "another metric");
+  second = options, second.attention.chunk++;
+  check_fails(still_train(model, data, &second, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "another chunk");
+  second = options, second.attention.kind = STILL_ATTENTION_LOLCATS;
+  check_fails(still_train(model, data, &second, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "layer 0 is still");
+  second = options, second.layer_kinds = "1:full";
+  check_fails(still_train(model, data, &second, NULL, NULL, NULL), STILL_ERROR_ARGUMENT,
+              "layer 1 is still");
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  still_training_data_destroy(data);
+}
+
 /* Says stop from the n-th question on. */
 typedef struct stop_at {
   int asked, at;
@@ -422,6 +449,8 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(transfer_lowers_the_error),
                                      cmocka_unit_test(stopped_run_keeps_its_work),
                                      cmocka_unit_test(second_stage_keeps_the_gates),
+                                     cmocka_unit_test(contradicting_options_are_refused),
+                                     cmocka_unit_test(contradicting_options_are_refused),
                                      cmocka_unit_test(stopped_within_a_step),
                                      cmocka_unit_test(short_rows_are_refused),
                                      cmocka_unit_test(damaged_state_is_refused),
