@@ -217,7 +217,8 @@ static still_status put_page(FILE *out, const still_mechanism *m) {
 
 still_status still_mechanism_draw(const still_mechanism *m, const char *path) {
   still_output output;
-  if (!m->heads) return still_fail(STILL_ERROR_ARGUMENT, "a page needs a measured record");
+  if (!m->measured || !m->heads)
+    return still_fail(STILL_ERROR_ARGUMENT, "a page needs a measured record");
   STILL_TRY(still_output_open(&output, path));
   const still_status status = put_page(output.stream, m);
   if (!status) return still_output_commit(&output);
