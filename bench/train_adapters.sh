@@ -13,11 +13,14 @@
 #
 # Without NAME: all of them. By variables:
 #   PROSE=DIR     books to learn from, *.txt (needed where something is trained)
+#   COURSE="..."  steps of the five stages (default "70 187 185 183 38", as the one in the repository); 0 leaves one out. The
+#                 adapter is the last stage's, or the mean of those of stages 4 and 5 where there are both. The README's
+#                 adapters of 3.8 M tokens: "30 120 130 0 0"; with 1.5 M more in long rows: "30 120 130 0 85"
 #   SCALE=X       steps of every stage times X, for a try (default 1)
 #   JOBS=N        trainings at a time (default 1), each on CPUs / JOBS threads
 # One takes about 20 minutes of 16 cores. Each keeps its state: what was stopped goes on.
 set -u
-[ $# -ge 1 ] || { sed -n '3,20s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(realpath "$(dirname "$0")/..")
 linearize=$(realpath "${STILL_LINEARIZE:-$root/build/examples/programs/still-linearize}")
 needle=$root/examples/models/needle
@@ -29,6 +32,11 @@ jobs=${JOBS:-1}
 cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
 threads=${THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
 export OMP_WAIT_POLICY=passive
+read -ra course <<<"${COURSE:-70 187 185 183 38}"
+[[ ${#course[@]} = 5 && ${course[*]} =~ ^[0-9\ ]+$ && ${course[*]} =~ [1-9] ]] || {
+  echo "train_adapters.sh: COURSE='$COURSE' is not the steps of five stages" >&2
+  exit 2
+}
 
 steps() { awk -v n="$1" -v scale="${SCALE:-1}" 'BEGIN { s = int(n * scale + 0.5); print s < 1 ? 1 : s }'; }
 
@@ -47,34 +55,36 @@ make_rows() {
   rows_of long --tokens 6000000 --shortest 2600 --longest 4096 --seed 13
 }
 
-# stage COMMAND NAME FLAGS...: unless it is there. A stopped one goes on from its state.
+# stage NUMBER COMMAND NAME FLAGS...: from $last, which it becomes; unless it is there or left out. A stopped one goes on from
+# its state.
 stage() {
-  local command=$1 out=$2
-  shift 2
-  [ ! -e "$out.safetensors" ] || return 0
-  "$linearize" $command -m "$needle" -o "$out.safetensors" --state "$out.state" --resume --metrics "$out.csv" \
-    -t "$threads" -q "$@" && rm -f "$out.state"
+  local wanted=${course[$1 - 1]} command=$2 out=$3.$1
+  shift 3
+  [ "$wanted" != 0 ] || return 0
+  [ -e "$out.safetensors" ] ||
+    { "$linearize" $command -m "$needle" -o "$out.safetensors" --state "$out.state" --resume --metrics "$out.csv" \
+      -t "$threads" -q ${last:+--adapter "$last"} "$@" --steps "$(steps "$wanted")" && rm -f "$out.state"; } || return
+  last=$out.safetensors
 }
 
 # train NAME FLAGS-OF-THE-ATTENTION...
 train() {
-  local name=$1 from=
+  local name=$1 last=
   shift
   local row="--length 4096 --batch 4 --micro 16384" short="-d short.jsonl --length 1024 --batch 8"
   local mixed="-d mixed.jsonl $row" long="-d long.jsonl $row"
   if [ "$name" != liger ]; then # has no maps: nothing to transfer
-    stage attention-transfer "$name.1" $mixed "$@" --lr 1e-2 --lr-schedule cosine --warmup 5 --steps "$(steps 70)" || return
-    from="--adapter $name.1.safetensors"
+    stage 1 attention-transfer "$name" $mixed "$@" --lr 1e-2 --lr-schedule cosine --warmup 5 || return
   fi
-  stage low-rank "$name.2" $short $from "$@" --lr 2e-3 --lr-schedule constant --warmup 20 --train-maps \
-    --steps "$(steps 187)" || return
-  stage low-rank "$name.3" $mixed --adapter "$name.2.safetensors" "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 \
-    --train-maps --steps "$(steps 185)" || return
-  stage low-rank "$name.4" $mixed --adapter "$name.3.safetensors" "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 \
-    --train-maps -s 2 --steps "$(steps 183)" || return
-  stage low-rank "$name.5" $long --adapter "$name.4.safetensors" "$@" --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 \
-    --train-maps -s 5 --steps "$(steps 38)" || return
-  "$needle/average_adapters.py" "$name.4.safetensors" "$name.5.safetensors" "$name.safetensors"
+  stage 2 low-rank "$name" $short "$@" --lr 2e-3 --lr-schedule constant --warmup 20 --train-maps || return
+  stage 3 low-rank "$name" $mixed "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 --train-maps || return
+  stage 4 low-rank "$name" $mixed "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 --train-maps -s 2 || return
+  stage 5 low-rank "$name" $long "$@" --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 --train-maps -s 5 || return
+  if [ -e "$name.4.safetensors" ] && [ "$last" = "$name.5.safetensors" ]; then
+    "$needle/average_adapters.py" "$name.4.safetensors" "$last" "$name.safetensors"
+  else
+    cp "$last" "$name.safetensors"
+  fi
 }
 
 # The quarter of the layers that is missed most: "1,5".

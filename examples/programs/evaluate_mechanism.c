@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "evaluate_mechanism.h"
-#include "program_json.h"
+#include "program_json.h" /* program_utf8_length */
 #include "program_model.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -124,71 +123,15 @@ static void print_words(const still_tokenizer *tokenizer, const still_mechanism_
   printf("%s\n", count ? "" : " nothing is kept");
 }
 
-/* ---- results */
-
-static void put_head(FILE *file, const mechanism_question *question) {
-  program_json json = program_json_begin_line(file);
-  program_json_integer(&json, "still_mechanism", 1);
-  program_json_string(&json, "version", still_version());
-  program_json_string(&json, "command", question->command);
-  program_json_integer(&json, "length", question->length);
-  program_json_end(&json);
-}
-
-static void put_run(FILE *file, const still_evaluation_run *run) {
-  still_model_info info;
-  char hash[17];
-  still_model_get_info(run->model, &info);
-  snprintf(hash, sizeof hash, "%016" PRIx64, info.hash);
-  program_json json = program_json_begin_line(file);
-  program_json_string(&json, "run", run->name);
-  program_json_string(&json, "model", info.name);
-  program_json_string(&json, "hash", hash);
-  program_json_end(&json);
-}
-
-static void put_results(FILE *file, const still_evaluation_run *run,
-                        const still_mechanism_head *heads, size_t head_count,
-                        const still_mechanism_word *words, size_t word_count) {
-  put_run(file, run);
-  for (size_t i = 0; i < head_count; i++) {
-    program_json json = program_json_begin_line(file);
-    program_json_string(&json, "run", run->name);
-    program_json_integer(&json, "layer", heads[i].layer);
-    program_json_integer(&json, "head", heads[i].head);
-    program_json_integer(&json, "routed", heads[i].routed);
-    program_json_integer(&json, "kept", heads[i].kept);
-    program_json_number(&json, "overlap", heads[i].overlap);
-    program_json_number(&json, "overlap_in_chunks", heads[i].overlap_in_chunks);
-    program_json_number(&json, "chance", heads[i].chance);
-    program_json_number(&json, "score_correlation", heads[i].score_correlation);
-    program_json_number(&json, "self_correlation", heads[i].self_correlation);
-    program_json_number(&json, "linear_mass", heads[i].linear_mass);
-    program_json_number(&json, "linear_output", heads[i].linear_output);
-    program_json_end(&json);
-  }
-  for (size_t i = 0; i < word_count; i++) {
-    char text[256];
-    const still_tokenizer *tokenizer = still_model_tokenizer(run->model);
-    const size_t length = still_token_text(tokenizer, words[i].id, 1, text, sizeof text);
-    program_json json = program_json_begin_line(file);
-    program_json_string(&json, "run", run->name);
-    program_json_text(&json, "word", text, length < sizeof text ? length : sizeof text);
-    program_json_integer(&json, "token", words[i].id);
-    program_json_integer(&json, "kept", words[i].kept);
-    program_json_integer(&json, "seen", words[i].seen);
-    program_json_end(&json);
-  }
-}
-
 /* ---- the whole */
 
 static int evaluate_run(const still_evaluation_run *run, const still_evaluation_run *reference,
-                        const mechanism_question *question, FILE *file) {
+                        const mechanism_question *question,
+                        const still_mechanism_options *options) {
   still_mechanism *mechanism;
   size_t head_count, word_count;
-  const still_status status = still_evaluate_mechanism(
-      run, reference, question->text, question->bytes, question->length, &mechanism);
+  const still_status status = still_evaluate_mechanism(run, reference, question->text,
+                                                       question->bytes, options, &mechanism);
   if (status) {
     program_complain("%s", still_last_error());
     return status == STILL_ERROR_ARGUMENT ? PROGRAM_USAGE : PROGRAM_FAILED;
@@ -201,29 +144,26 @@ static int evaluate_run(const still_evaluation_run *run, const still_evaluation_
   print_heads(heads, head_count);
   print_words(still_model_tokenizer(run->model), words, word_count);
   fflush(stdout);
-  if (file) put_results(file, run, heads, head_count, words, word_count);
   still_mechanism_destroy(mechanism);
   return PROGRAM_DONE;
 }
 
-static int cannot_write(const char *path) {
-  program_complain("%s: %s", path, strerror(errno));
-  return PROGRAM_FAILED;
-}
-
+/* All runs write into the same results: the first opens them as the user says, the others go on. */
 int evaluate_mechanism(const evaluate_runs *runs, const mechanism_question *question) {
   const still_evaluation_run *full = NULL;
-  FILE *file = question->results ? fopen(question->results, "w") : NULL;
-  if (question->results && !file) return cannot_write(question->results);
-  if (file) put_head(file, question);
+  still_mechanism_options options = STILL_MECHANISM_OPTIONS_INIT;
+  options.length = question->length;
+  options.results = question->results;
+  options.resume = question->resume;
+  options.command = question->command;
   for (size_t r = 0; r < runs->count; r++)
     if (!strcmp(runs->items[r].name, "full")) full = &runs->items[r];
   int code = PROGRAM_DONE;
   printf("%d tokens; means over the heads (least to most)\n", question->length);
-  for (size_t r = 0; r < runs->count && !code; r++)
-    if (&runs->items[r] != full || runs->count == 1)
-      code = evaluate_run(&runs->items[r], full, question, file);
-  if (file && (fflush(file) || ferror(file)) && !code) code = cannot_write(question->results);
-  if (file) fclose(file);
+  for (size_t r = 0; r < runs->count && !code; r++) {
+    if (&runs->items[r] == full && runs->count > 1) continue;
+    code = evaluate_run(&runs->items[r], &runs->items[r] == full ? NULL : full, question, &options);
+    options.resume = 1;
+  }
   return code;
 }

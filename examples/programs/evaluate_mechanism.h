@@ -9,7 +9,8 @@ typedef struct mechanism_question {
   const char *text;
   size_t bytes;
   int length;          /* tokens */
-  const char *results; /* file for every head and word as a line of JSON; NULL: none */
+  const char *results; /* file for every head and word; NULL: none */
+  int resume;          /* runs that it has are not measured again */
   const char *command; /* for its head */
 } mechanism_question;
 

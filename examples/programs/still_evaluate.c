@@ -341,8 +341,10 @@ static int evaluate_text(const evaluate_runs *runs, const still_evaluation_optio
 }
 
 static int evaluate_heads(const evaluate_runs *runs, int length, const char *command) {
-  mechanism_question question = {
-      .length = length, .results = arguments.results, .command = command};
+  mechanism_question question = {.length = length,
+                                 .results = arguments.results,
+                                 .resume = arguments.resume,
+                                 .command = command};
   char *text = read_file(arguments.text, &question.bytes);
   if (!text) return PROGRAM_FAILED;
   question.text = text;
@@ -537,9 +539,8 @@ static int start(int argc, char **argv) {
     program_complain("--mechanism needs a text: --text FILE");
     return PROGRAM_USAGE;
   }
-  if (arguments.resume && (!arguments.results || arguments.mechanism)) {
-    program_complain(arguments.mechanism ? "--mechanism does not go on: no --resume"
-                                         : "--resume needs the results to go on from: -o FILE");
+  if (arguments.resume && !arguments.results) {
+    program_complain("--resume needs the results to go on from: -o FILE");
     return PROGRAM_USAGE;
   }
   if (check_question()) return PROGRAM_USAGE;

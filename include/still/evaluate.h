@@ -368,12 +368,28 @@ STILL_API still_mechanism_tokens still_mechanism_tokens_of(const still_mechanism
  * (not measured yet), FILE, MEMORY. */
 STILL_API still_status still_mechanism_draw(const still_mechanism *mechanism, const char *path);
 
-/* All of it for a text: the run's session beside one of the reference (NULL: none), measured.
- * length: its first tokens, a begin-of-sequence token included; 0: all. Errors: those of sessions
- * and of the above, CANCELLED. */
+typedef struct still_mechanism_options {
+  size_t size;
+  int length; /* the text's first tokens, a begin-of-sequence token included; 0 (default): all */
+  /* JSON lines: a head as in still_evaluation_options, then {"run", "mechanism": {...}} with every
+   * head and word; NULL (default): none. */
+  const char *results;
+  /* 1: what `results` already has of the same run, reference, text and length is read instead of
+   * measured, the rest added; 0 (default): the file begins anew. */
+  int resume;
+  const char *command; /* for the head, NULL = none */
+} still_mechanism_options;
+
+#define STILL_MECHANISM_OPTIONS_INIT                                                               \
+  { sizeof(still_mechanism_options), 0, NULL, 0, NULL }
+
+/* All of it for a text: the run's session beside one of the reference (NULL: none), measured. What
+ * was read from results has heads and words alone: no tokens of heads, no page. Errors: those of
+ * sessions and of the above, FILE, FORMAT (results: file and line). */
 STILL_API still_status still_evaluate_mechanism(const still_evaluation_run *run,
                                                 const still_evaluation_run *reference,
-                                                const char *text, size_t bytes, int length,
+                                                const char *text, size_t bytes,
+                                                const still_mechanism_options *options,
                                                 still_mechanism **mechanism);
 
 #ifdef __cplusplus

@@ -143,7 +143,9 @@ typedef struct still_training_options {
   /* Optional: asked again and again, on any of the call's threads; where it says something else than
    * 0 training ends within milliseconds (so it must go on saying that), but for the files' writing: the
    * step that was begun is dropped, state and adapter are written as after the last whole one (none
-   * before the first), the call returns CANCELLED. */
+   * before the first), the call returns CANCELLED. A model of 1 billion parameters takes 40 to 70 ms on
+   * two cores, most of it to give 6 GB of memory back (bench/cancel_latency); once a step has changed
+   * parameters it is ended and saved. */
   int (*stop)(void *user);
   void *stop_user;
 } still_training_options;

@@ -12,7 +12,8 @@
 enum { STILL_ALIGNMENT = 64 }; /* of every block: a cache line, an AVX-512 register */
 
 /* count * size bytes, zeroed, aligned to STILL_ALIGNMENT. *out is NULL on failure, and for 0 bytes.
- * MEMORY; the sentence says how many bytes and what for. */
+ * MEMORY; the sentence says how many bytes and what for. CANCELLED: zeroing a large block takes long, and the progress of
+ * this call (base/progress.h) said stop. */
 still_status still_alloc(void **out, size_t count, size_t size, const char *what);
 
 /* The same without zeroes, for what is overwritten at once: of large blocks the first touch takes long. */

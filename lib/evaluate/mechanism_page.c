@@ -6,6 +6,7 @@
 #include "evaluate/mechanism.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 
 enum { TOP_RANK = 127, KEPT = 128 }; /* of a token's byte */
@@ -160,6 +161,11 @@ static void put_base64(FILE *out, const unsigned char *bytes, size_t count) {
   fputs("\",", out);
 }
 
+/* NaN below all others: an order without it would be none. */
+static float rankable(float value) {
+  return isnan(value) ? -INFINITY : value;
+}
+
 static int by_value(const void *a, const void *b) {
   const float x = *(const float *)a, y = *(const float *)b;
   return (x > y) - (x < y);
@@ -167,13 +173,13 @@ static int by_value(const void *a, const void *b) {
 
 /* Each value's place among all, in TOP_RANK steps: how many are below it. */
 static void rank(const float *values, size_t count, float *sorted, unsigned char *ranks) {
-  for (size_t i = 0; i < count; i++) sorted[i] = values[i];
+  for (size_t i = 0; i < count; i++) sorted[i] = rankable(values[i]);
   qsort(sorted, count, sizeof *sorted, by_value);
   for (size_t i = 0; i < count; i++) {
     size_t low = 0, high = count;
     while (low < high) {
       const size_t middle = (low + high) / 2;
-      if (sorted[middle] < values[i])
+      if (sorted[middle] < rankable(values[i]))
         low = middle + 1;
       else
         high = middle;
@@ -217,7 +223,8 @@ static still_status put_page(FILE *out, const still_mechanism *m) {
 
 still_status still_mechanism_draw(const still_mechanism *m, const char *path) {
   still_output output;
-  if (!m->heads) return still_fail(STILL_ERROR_ARGUMENT, "a page needs a measured record");
+  if (!m->measured || !m->heads)
+    return still_fail(STILL_ERROR_ARGUMENT, "a page needs a measured record");
   STILL_TRY(still_output_open(&output, path));
   const still_status status = put_page(output.stream, m);
   if (!status) return still_output_commit(&output);

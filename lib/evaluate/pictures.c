@@ -3,7 +3,7 @@
  * (Okabe and Ito's, which the colour-blind can tell apart, darker on light and lighter on dark),
  * dashes and marks; cells of heat maps say their number, too. */
 #include "base/files.h"
-#include "base/memory.h"
+#include "tokenizer/utf8.h"
 
 #include <limits.h>
 #include <math.h>
@@ -11,54 +11,71 @@
 #include <still/evaluate.h>
 #include <string.h>
 
-enum { MOST_NAMES = 256, COLUMNS = 3, PANEL_WIDTH = 330, PANEL_HEIGHT = 250, LINE = 20 };
+enum {
+  COLUMNS = 3,
+  PANEL_WIDTH = 330,
+  PANEL_HEIGHT = 250,
+  LINE = 20,
+  NAME_CHARACTERS = 44, /* of a name, in a panel's width */
+};
 
-/* The different runs, tasks and lengths of a report, in its order. */
+/* The cells of a report lie as a grid: lengths, within them runs, within them tasks, within them depths. */
 typedef struct axes {
   const still_evaluation_cell *cells;
-  size_t cell_count;
-  const char *runs[MOST_NAMES], *tasks[MOST_NAMES];
-  int lengths[MOST_NAMES];
-  int run_count, task_count, length_count, depth_count;
+  int run_count, task_count, length_count;
+  int depth_count;            /* 0: no grid of depths */
+  int shortest;               /* length above 0 */
+  double low_step, high_step; /* the ends of step_of */
 } axes;
 
-static int name_index(const char **names, int *count, const char *name) {
-  int i = 0;
-  while (i < *count && strcmp(names[i], name)) i++;
-  if (i == *count && *count < MOST_NAMES) names[(*count)++] = name;
-  return i;
+static const still_evaluation_cell *cell_at(const axes *a, int run, int task, int length,
+                                            int depth) {
+  const size_t depths = a->depth_count ? (size_t)a->depth_count : 1;
+  const size_t place =
+      ((size_t)length * (size_t)a->run_count + (size_t)run) * (size_t)a->task_count;
+  return &a->cells[(place + (size_t)task) * depths + (size_t)depth];
 }
 
-static int length_index(axes *a, int length) {
-  int i = 0;
-  while (i < a->length_count && a->lengths[i] != length) i++;
-  if (i == a->length_count && i < MOST_NAMES) a->lengths[a->length_count++] = length;
-  return i;
+static int length_of(const axes *a, int length) {
+  return cell_at(a, 0, 0, length, 0)->length;
 }
 
-static void find_axes(const still_evaluation_report *report, axes *a) {
-  memset(a, 0, sizeof *a);
-  a->cells = still_evaluation_report_cells(report, &a->cell_count);
-  for (size_t i = 0; i < a->cell_count; i++) {
-    const still_evaluation_cell *cell = &a->cells[i];
-    name_index(a->runs, &a->run_count, cell->run);
-    name_index(a->tasks, &a->task_count, cell->task);
-    length_index(a, cell->length);
-    const bool first = cell->length == a->lengths[0] && !strcmp(cell->run, a->runs[0]) &&
-                       !strcmp(cell->task, a->tasks[0]);
-    a->depth_count += first && cell->depth >= 0;
+/* Lengths stand by their logarithms; 0 a step before the shortest of the others. */
+static double step_of(const axes *a, int length) {
+  const int tokens = length_of(a, length);
+  return tokens ? log2(tokens) : log2(a->shortest) - 1;
+}
+
+static void find_steps(axes *a) {
+  a->shortest = INT_MAX;
+  for (int l = 0; l < a->length_count; l++)
+    if (length_of(a, l) && length_of(a, l) < a->shortest) a->shortest = length_of(a, l);
+  a->low_step = INFINITY, a->high_step = -INFINITY;
+  for (int l = 0; l < a->length_count; l++) {
+    a->low_step = fmin(a->low_step, step_of(a, l));
+    a->high_step = fmax(a->high_step, step_of(a, l));
   }
+}
+
+static axes find_axes(const still_evaluation_report *report) {
+  axes a = {.cells = NULL};
+  size_t count, depths = 0, tasks = 0, runs = 0; /* in cells */
+  const still_evaluation_cell *c = a.cells = still_evaluation_report_cells(report, &count);
+  while (runs < count && c[runs].length == c->length) runs++;
+  while (tasks < runs && c[tasks].run == c->run) tasks++;
+  while (depths < tasks && c[depths].task == c->task) depths++;
+  a.length_count = (int)(count / runs), a.run_count = (int)(runs / tasks);
+  a.task_count = (int)(tasks / depths), a.depth_count = c->depth < 0 ? 0 : (int)depths;
+  find_steps(&a);
+  return a;
 }
 
 /* The cells of a place together: all depths, or (depth >= 0) the one of that number. */
 static still_evaluation_cell at(const axes *a, int run, int task, int length, int depth) {
   still_evaluation_cell sum = {.low = 0, .high = 1};
-  for (size_t i = 0; i < a->cell_count; i++) {
-    const still_evaluation_cell *c = &a->cells[i];
-    if (c->length != a->lengths[length] || strcmp(c->run, a->runs[run]) ||
-        strcmp(c->task, a->tasks[task]))
-      continue;
-    if (depth >= 0 && (int)(c->depth * (a->depth_count - 1) + 0.5) != depth) continue;
+  const int first = depth < 0 ? 0 : depth, end = depth < 0 ? a->depth_count : depth + 1;
+  for (int d = first; d == first || d < end; d++) {
+    const still_evaluation_cell *c = cell_at(a, run, task, length, d);
     sum.count += c->count;
     sum.right += c->right;
   }
@@ -68,20 +85,31 @@ static still_evaluation_cell at(const axes *a, int run, int task, int length, in
 
 /* ---- SVG */
 
-static void put_escaped(FILE *out, const char *text) {
-  for (; *text; text++) {
-    if (*text == '<')
-      fputs("&lt;", out);
-    else if (*text == '&')
-      fputs("&amp;", out);
+/* Names come from anywhere: what XML does not allow becomes U+FFFD, and what is longer than `most` characters is cut. */
+static void put_escaped(FILE *out, const char *text, int most) {
+  size_t left = strlen(text), length;
+  for (; left && most > 0; text += length, left -= length, most--) {
+    const bool valid = still_utf8_scan(text, left, &length) == STILL_UTF8_VALID;
+    const uint32_t code = valid ? still_utf8_decode(text, length) : 0;
+    if (code < 0x20 || code == 0xfffe || code == 0xffff)
+      fputs("\xef\xbf\xbd", out);
+    else if (code < 0x7f && strchr("<>&\"", (int)code))
+      fprintf(out, "&#%u;", (unsigned)code);
     else
-      fputc(*text, out);
+      fwrite(text, 1, length, out);
   }
+  if (left) fputs("\xe2\x80\xa6", out); /* ... */
 }
 
 static void put_text(FILE *out, double x, double y, const char *class, const char *text) {
   fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
-  put_escaped(out, text);
+  put_escaped(out, text, INT_MAX);
+  fputs("</text>\n", out);
+}
+
+static void put_name(FILE *out, double x, double y, const char *class, const char *name) {
+  fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"%s\">", x, y, class);
+  put_escaped(out, name, NAME_CHARACTERS);
   fputs("</text>\n", out);
 }
 
@@ -90,7 +118,7 @@ static void begin_svg(FILE *out, double width, double height, const char *title)
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
           "height=\"%.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\">\n<title>",
           width, height, width, height);
-  put_escaped(out, title);
+  put_escaped(out, title, INT_MAX);
   fputs(
       "</title>\n<style>svg{background:#fff;--ink:#222;--faint:#ccc;--c0:#0072b2;--c1:#d55e00;"
       "--c2:#008a63;--c3:#b0508a;--c4:#b07800;--c5:#3ea0dc;--c6:#767676;--c7:#222}\n"
@@ -98,7 +126,7 @@ static void begin_svg(FILE *out, double width, double height, const char *title)
       "--c0:#4aa3df;--c1:#f0803c;--c2:#2dbf92;--c3:#dd8fbc;--c4:#e6b422;--c5:#a5d8f7;--c6:#9a9a9a;"
       "--c7:#ddd}}\n"
       "text{fill:var(--ink)}.m{text-anchor:middle}.e{text-anchor:end}.h{font-weight:bold}"
-      ".g{stroke:var(--faint)}.d{fill:#111}.l{fill:#fff}</style>\n",
+      ".g{stroke:var(--faint)}.d{fill:#000}.l{fill:#fff}</style>\n",
       out);
 }
 
@@ -128,22 +156,10 @@ static double aside(const axes *a, int run) {
   return step * (run - (a->run_count - 1) / 2.0);
 }
 
-/* Lengths stand by their logarithms; 0 a step before the shortest of the others. */
-static double step_of(const axes *a, int length) {
-  int shortest = INT_MAX;
-  for (int l = 0; l < a->length_count; l++)
-    if (a->lengths[l] && a->lengths[l] < shortest) shortest = a->lengths[l];
-  return a->lengths[length] ? log2(a->lengths[length]) : log2(shortest) - 1;
-}
-
 /* Where a run's value at a length stands, or the length's name (run -1). */
 static double x_of(const axes *a, const frame *f, int run, int length) {
-  double low = INFINITY, high = -INFINITY;
-  for (int l = 0; l < a->length_count; l++) {
-    low = fmin(low, step_of(a, l));
-    high = fmax(high, step_of(a, l));
-  }
-  const double share = high > low ? (step_of(a, length) - low) / (high - low) : 0.5;
+  const double span = a->high_step - a->low_step;
+  const double share = span > 0 ? (step_of(a, length) - a->low_step) / span : 0.5;
   const double border = 4 - aside(a, 0);
   return f->left + border + share * (f->width - 2 * border) + (run < 0 ? 0 : aside(a, run));
 }
@@ -178,7 +194,7 @@ static void put_line(FILE *out, const axes *a, const frame *f, int run, int task
 
 static void put_panel(FILE *out, const axes *a, const frame *f, int task) {
   char text[32];
-  put_text(out, f->left, f->top - 8, "h", a->tasks[task]);
+  put_name(out, f->left, f->top - 8, "h", cell_at(a, 0, task, 0, 0)->task);
   for (int percent = 0; percent <= 100; percent += 25) {
     const double y = f->top + f->height * (1 - percent / 100.0);
     fprintf(out, "<path class=\"g\" d=\"M%.1f %.1fh%.1f\"/>\n", f->left, y, f->width);
@@ -186,7 +202,7 @@ static void put_panel(FILE *out, const axes *a, const frame *f, int task) {
     put_text(out, f->left - 5, y + 4, "e", text);
   }
   for (int l = 0; l < a->length_count; l++) {
-    snprintf(text, sizeof text, "%d", a->lengths[l]);
+    snprintf(text, sizeof text, "%d", length_of(a, l));
     put_text(out, x_of(a, f, -1, l), f->top + f->height + 15, "m", text);
   }
   for (int run = 0; run < a->run_count; run++) put_line(out, a, f, run, task);
@@ -204,7 +220,7 @@ static void put_legend(FILE *out, const axes *a, int columns, double top) {
             "stroke-dasharray=\"%s\"/>\n",
             x, y, run % STYLES, dashes[run % STYLES]);
     put_mark(out, run, x + 18, y);
-    put_text(out, x + 44, y + 4, "", a->runs[run]);
+    put_name(out, x + 44, y + 4, "", cell_at(a, run, 0, 0, 0)->run);
   }
 }
 
@@ -251,17 +267,21 @@ static void put_map(FILE *out, const axes *a, const frame *f, int run, int task)
       put_colour(out, share);
       fputs("\"/>\n", out);
       snprintf(text, sizeof text, "%.0f", 100 * share);
-      put_text(out, x + width / 2, y + height / 2 + 4, share > 0.6 ? "m d" : "m l", text);
+      put_text(out, x + width / 2, y + height / 2 + 4, share > 0.42 ? "m d" : "m l", text);
     }
-    snprintf(text, sizeof text, "%d", a->lengths[l]);
+    snprintf(text, sizeof text, "%d", length_of(a, l));
     put_text(out, f->left + (l + 0.5) * width, f->top + f->height + 14, "m", text);
   }
   for (int d = 0; d < a->depth_count; d++) {
     snprintf(text, sizeof text, "%.0f %%", 100.0 * d / (a->depth_count - 1));
     put_text(out, f->left - 5, f->top + (d + 0.5) * height + 4, "e", text);
   }
-  snprintf(text, sizeof text, "%.32s, %.14s", a->runs[run], a->tasks[task]);
-  put_text(out, f->left, f->top - 8, "h", text);
+  const still_evaluation_cell *first = cell_at(a, run, task, 0, 0);
+  fprintf(out, "<text x=\"%.1f\" y=\"%.1f\" class=\"h\">", f->left, f->top - 8);
+  put_escaped(out, first->run, NAME_CHARACTERS - 15);
+  fputs(", ", out);
+  put_escaped(out, first->task, 14);
+  fputs("</text>\n", out);
 }
 
 static void draw_depths(FILE *out, const axes *a) {
@@ -282,22 +302,15 @@ static void draw_depths(FILE *out, const axes *a) {
 still_status still_evaluation_report_draw(const still_evaluation_report *report,
                                           still_evaluation_picture picture, const char *path) {
   still_output output;
-  axes *a;
   if (picture != STILL_PICTURE_LENGTHS && picture != STILL_PICTURE_DEPTHS)
     return still_fail(STILL_ERROR_ARGUMENT, "picture %d, must be 0 or 1", (int)picture);
-  STILL_TRY(STILL_ALLOC(&a, 1, "a picture"));
-  find_axes(report, a);
-  still_status status = STILL_OK;
-  if (picture == STILL_PICTURE_DEPTHS && !a->depth_count)
-    status = still_fail(STILL_ERROR_ARGUMENT, "a picture of depths needs a grid of depths");
-  if (!status) status = still_output_open(&output, path);
-  if (!status) {
-    if (picture == STILL_PICTURE_LENGTHS)
-      draw_lengths(output.stream, a);
-    else
-      draw_depths(output.stream, a);
-    status = still_output_commit(&output);
-  }
-  still_free(a);
-  return status;
+  const axes a = find_axes(report);
+  if (picture == STILL_PICTURE_DEPTHS && !a.depth_count)
+    return still_fail(STILL_ERROR_ARGUMENT, "a picture of depths needs a grid of depths");
+  STILL_TRY(still_output_open(&output, path));
+  if (picture == STILL_PICTURE_LENGTHS)
+    draw_lengths(output.stream, &a);
+  else
+    draw_depths(output.stream, &a);
+  return still_output_commit(&output);
 }

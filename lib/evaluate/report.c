@@ -14,11 +14,17 @@ struct still_evaluation_report {
   int depths; /* at least 1 */
 };
 
+/* Every length of every run of every task, whether or not it was asked: a file of some thousand lines can name 10^9. */
+enum { MOST_CELLS = 1 << 22 };
+
 static still_status count_cells(const still_report_axes *axes, size_t depths, size_t *cells) {
   if (still_mul_size(axes->length_count, axes->run_count, cells) &&
-      still_mul_size(*cells, axes->task_count, cells) && still_mul_size(*cells, depths, cells))
+      still_mul_size(*cells, axes->task_count, cells) && still_mul_size(*cells, depths, cells) &&
+      *cells <= MOST_CELLS)
     return STILL_OK;
-  return still_fail(STILL_ERROR_ARGUMENT, "the evaluation has too many parts");
+  return still_fail(STILL_ERROR_ARGUMENT,
+                    "the evaluation has more than %d parts (runs x tasks x lengths x depths)",
+                    MOST_CELLS);
 }
 
 static still_status copy_names(still_evaluation_report *report, const char *const *names,

@@ -7,23 +7,16 @@
 #include <stdlib.h>
 
 static int by_size(const void *a, const void *b) {
-  return *(const int *)a - *(const int *)b;
-}
-
-static size_t index_of(const int *values, size_t count, int value) {
-  size_t i = 0;
-  while (i < count && values[i] != value) i++;
-  return i;
+  return *(const int *)a - *(const int *)b; /* none is below 0 */
 }
 
 /* The different lengths of the records, the shortest first, into lengths, which has room for all. */
 static size_t find_lengths(const still_results *results, int *lengths) {
   size_t count = 0;
-  for (size_t i = 0; i < results->samples.count; i++) {
-    const int length = results->records[i].length;
-    if (index_of(lengths, count, length) == count) lengths[count++] = length;
-  }
-  qsort(lengths, count, sizeof *lengths, by_size);
+  for (size_t i = 0; i < results->samples.count; i++) lengths[i] = results->records[i].length;
+  qsort(lengths, results->samples.count, sizeof *lengths, by_size);
+  for (size_t i = 0; i < results->samples.count; i++)
+    if (!count || lengths[count - 1] != lengths[i]) lengths[count++] = lengths[i];
   return count;
 }
 
@@ -31,8 +24,9 @@ static void count_records(const still_results *results, const int *lengths, size
                           still_evaluation_report *report) {
   for (size_t i = 0; i < results->samples.count; i++) {
     const still_record *r = &results->records[i];
-    still_evaluation_cell *cell = still_report_cell(
-        report, index_of(lengths, length_count, r->length), r->run, r->task, r->depth_index);
+    const int *length = bsearch(&r->length, lengths, length_count, sizeof *lengths, by_size);
+    still_evaluation_cell *cell =
+        still_report_cell(report, (size_t)(length - lengths), r->run, r->task, r->depth_index);
     cell->count++;
     cell->right += r->right;
   }

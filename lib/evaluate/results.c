@@ -159,8 +159,9 @@ static still_status read_head(still_results *results, const still_json *line) {
 static still_status read_line(void *user, const still_json *line) {
   still_results *results = user;
   if (still_json_find(line, "still_evaluation")) return read_head(results, line);
-  if (still_json_find(line, "language") || still_json_find(line, "language_row"))
-    return STILL_OK; /* of no task */
+  static const char *const others[] = {"language", "language_row", "mechanism"}; /* of no task */
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (still_json_find(line, others[i])) return STILL_OK;
   if (!results->settings)
     return still_fail(STILL_ERROR_FORMAT, "a head with 'still_evaluation' must come first");
   return read_sample(results, line);

@@ -12,6 +12,8 @@
  *   {"run": "still", "language_row": 0, "tokens": 1023, "bytes": 4711, "nats": 2870.1,
  *    "agreed": 801, "divergences": [0.01, ...]}
  *   {"run": "still", "language": {...}}
+ *
+ * and so has the mechanism (mechanism_results.h).
  */
 #ifndef STILL_EVALUATE_RESULTS_H
 #define STILL_EVALUATE_RESULTS_H

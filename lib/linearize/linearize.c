@@ -5,7 +5,6 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/progress.h"
 #include "base/threads.h"
 #include "linearize/training_loop.h"
 #include "model/session.h"
@@ -235,8 +234,8 @@ static still_status resume(trainer *t) {
   t->at = (trainer_progress){.plateau = 1, .best = INFINITY, .before = NAN};
   if (!t->options.resume || !still_path_exists(t->options.state)) return STILL_OK;
   STILL_TRY(trainer_load(t));
+  t->stale = true;
   if (t->options.metrics) STILL_TRY(metrics_read(&t->history, t->options.metrics, t->at.step));
-  STILL_TRY(still_student_refresh(t->student));
   if (t->at.cursor) corpus_shuffle(t->data, t->at.epoch, t->order);
   return STILL_OK;
 }
@@ -258,8 +257,7 @@ static still_status prepare(trainer *t) {
 
 /* Nothing is written where it is stopped. */
 static still_status set_up(trainer *t) {
-  still_progress progress = {
-      t->options.stop ? trainer_asks_to_stop : NULL, t, "training", 0, 0, NULL};
+  still_progress progress = trainer_stops(t);
   still_progress_begin(&progress);
   const still_status status = prepare(t);
   still_progress_end(&progress);

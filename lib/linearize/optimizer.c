@@ -2,6 +2,7 @@
 #include "linearize/optimizer.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 
 #include <math.h>
@@ -35,24 +36,42 @@ void still_optimizer_destroy(still_optimizer *o) {
   memset(o, 0, sizeof *o);
 }
 
-still_status still_gradient_norm(const still_optimizer *o, double *norm) {
-  double total = 0;
-  for (size_t i = 0; i < o->count; i++) {
-    const still_parameter *p = &o->parameters[i];
-    if (!still_optimizer_trains(o, p)) continue;
-    double sum = 0;
-    for (size_t j = 0; j < p->count; j++) sum += (double)p->gradient[j] * p->gradient[j];
-    if (!isfinite(sum))
-      return still_fail(STILL_ERROR_NUMERIC,
-                        "training: step %lld: the gradient of %s is not finite",
-                        (long long)o->steps + 1, p->name);
-    total += sum;
-  }
-  *norm = sqrt(total);
-  return STILL_OK;
+static double sum_of_squares(const float *values, size_t count) {
+  double sum = 0;
+  for (size_t i = 0; i < count; i++) sum += (double)values[i] * values[i];
+  return sum;
 }
 
-static void update(const still_optimizer *o, const still_parameter *p, float *first, float *second,
+/* Of each parameter, those that are not trained aside. */
+static void sum_squares(const still_optimizer *o, double *sums) {
+  const still_progress *progress = still_progress_here();
+  STILL_OMP(parallel for schedule(dynamic, 1))
+  for (size_t i = 0; i < o->count; i++) {
+    const still_parameter *p = &o->parameters[i];
+    if (still_optimizer_trains(o, p) && !still_progress_stops(progress))
+      sums[i] = sum_of_squares(p->gradient, p->count);
+  }
+}
+
+still_status still_gradient_norm(const still_optimizer *o, double *norm) {
+  double total = 0, *sums;
+  STILL_TRY(STILL_ALLOC(&sums, o->count, "sums of gradients"));
+  sum_squares(o, sums);
+  still_status status = still_progress_add(0);
+  for (size_t i = 0; !status && i < o->count; i++) {
+    if (!isfinite(sums[i]))
+      status =
+          still_fail(STILL_ERROR_NUMERIC, "training: step %lld: the gradient of %s is not finite",
+                     (long long)o->steps + 1, o->parameters[i].name);
+    total += sums[i];
+  }
+  still_free(sums);
+  *norm = sqrt(total);
+  return status;
+}
+
+/* False where a value is not finite any more. */
+static bool update(const still_optimizer *o, const still_parameter *p, float *first, float *second,
                    const still_step_options *options, double scale) {
   const double correct1 = 1 - pow(options->beta1, (double)o->steps);
   const double correct2 = 1 - pow(options->beta2, (double)o->steps);
@@ -60,13 +79,16 @@ static void update(const still_optimizer *o, const still_parameter *p, float *fi
   const float rate = (float)(base / correct1), keep = (float)(1 - base * options->decay);
   const float beta1 = (float)options->beta1, beta2 = (float)options->beta2;
   const float root = (float)(1 / sqrt(correct2)), factor = (float)scale;
-  STILL_OMP(parallel for schedule(static))
+  int broken = 0;
+  STILL_OMP(parallel for schedule(static) reduction(| : broken))
   for (size_t j = 0; j < p->count; j++) {
     const float g = p->gradient[j] * factor;
     first[j] = beta1 * first[j] + (1 - beta1) * g;
     second[j] = beta2 * second[j] + (1 - beta2) * g * g;
     p->value[j] = p->value[j] * keep - rate * first[j] / (sqrtf(second[j]) * root + (float)epsilon);
+    broken |= !isfinite(p->value[j]);
   }
+  return !broken;
 }
 
 still_status still_optimizer_step(still_optimizer *o, const still_step_options *options,
@@ -77,11 +99,9 @@ still_status still_optimizer_step(still_optimizer *o, const still_step_options *
   for (size_t i = 0; i < o->count; i++) {
     const still_parameter *p = &o->parameters[i];
     if (!still_optimizer_trains(o, p)) continue;
-    update(o, p, o->first + at, o->second + at, options, scale);
+    const bool finite = update(o, p, o->first + at, o->second + at, options, scale);
     at += p->count;
-    double sum = 0;
-    for (size_t j = 0; j < p->count; j++) sum += p->value[j];
-    if (!isfinite(sum))
+    if (!finite)
       return still_fail(STILL_ERROR_NUMERIC, "training: step %lld: %s is not finite",
                         (long long)o->steps, p->name);
   }

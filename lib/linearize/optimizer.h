@@ -29,10 +29,10 @@ void still_optimizer_destroy(still_optimizer *optimizer);
 bool still_optimizer_trains(const still_optimizer *optimizer, const still_parameter *parameter);
 
 /* Norm of all gradients; NUMERIC names the step and the first tensor with a gradient that is not
- * finite. */
+ * finite. CANCELLED where the call's progress says stop. */
 still_status still_gradient_norm(const still_optimizer *optimizer, double *norm);
 
-/* One step; norm as above. NUMERIC names a tensor that stopped being finite. */
+/* One step, which nothing stops; norm as above. NUMERIC names a tensor that stopped being finite. */
 still_status still_optimizer_step(still_optimizer *optimizer, const still_step_options *options,
                                   double norm);
 

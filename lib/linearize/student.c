@@ -21,15 +21,20 @@ static const float initial_window_factor = 0.52497919f; /* sigmoid(0.1), LoLCATs
 static const still_linear lora_targets[] = {STILL_LINEAR_Q, STILL_LINEAR_K, STILL_LINEAR_V,
                                             STILL_LINEAR_O, STILL_LINEAR_GATE};
 
+/* Room to remember one more array; memory takes its time. */
+static still_status expect_array(still_student *s) {
+  STILL_TRY(still_progress_add(0));
+  if (s->owned_count < s->owned_capacity) return STILL_OK;
+  const size_t capacity = s->owned_capacity ? 2 * s->owned_capacity : 64;
+  STILL_TRY(STILL_REALLOC(&s->owned, capacity, "a list of arrays"));
+  s->owned_capacity = capacity;
+  return STILL_OK;
+}
+
 still_status student_alloc(still_student *s, void *out, size_t count, size_t size,
                            const char *what) {
-  if (s->owned_count == s->owned_capacity) {
-    const size_t capacity = s->owned_capacity ? 2 * s->owned_capacity : 64;
-    STILL_TRY(STILL_REALLOC(&s->owned, capacity, "a list of arrays"));
-    s->owned_capacity = capacity;
-  }
   void *block = NULL;
-  STILL_TRY(still_progress_add(0)); /* memory is cleared, which takes its time */
+  STILL_TRY(expect_array(s));
   STILL_TRY(still_alloc(&block, count ? count : 1, size, what));
   s->owned[s->owned_count++] = block;
   memcpy(out, &block, sizeof block);
@@ -38,10 +43,36 @@ still_status student_alloc(still_student *s, void *out, size_t count, size_t siz
 
 /* ---- base weights ---- */
 
-static still_status take_floats(still_student *s, float **out, const still_tensor *tensor) {
+enum { VALUES_AT_ONCE = 1 << 20 }; /* of a tensor: some milliseconds, whole blocks of any type */
+
+static still_status to_floats(const still_tensor *tensor, float *out) {
   const uint64_t items = still_tensor_items(tensor);
-  STILL_TRY(STUDENT_ALLOC(s, out, (size_t)items, tensor->name));
-  return still_tensor_to_f32(tensor, 0, items, *out);
+  for (uint64_t at = 0; at < items; at += VALUES_AT_ONCE) {
+    const uint64_t left = items - at;
+    STILL_TRY(still_progress_add(0));
+    STILL_TRY(
+        still_tensor_to_f32(tensor, at, left < VALUES_AT_ONCE ? left : VALUES_AT_ONCE, out + at));
+  }
+  return STILL_OK;
+}
+
+/* A matrix that is filled at once. */
+static still_status make_matrix(still_student *s, float **out, size_t rows, size_t columns,
+                                const char *what) {
+  size_t count, bytes;
+  void *block = NULL;
+  if (!still_mul_size(rows, columns, &count) || !still_mul_size(count, sizeof **out, &bytes))
+    return still_fail(STILL_ERROR_MEMORY, "%s: %zu x %zu do not fit into memory", what, rows,
+                      columns);
+  STILL_TRY(expect_array(s));
+  STILL_TRY(still_alloc_raw(&block, bytes, what));
+  s->owned[s->owned_count++] = *out = block;
+  return STILL_OK;
+}
+
+static still_status take_floats(still_student *s, float **out, const still_tensor *tensor) {
+  STILL_TRY(make_matrix(s, out, 1, (size_t)still_tensor_items(tensor), tensor->name));
+  return to_floats(tensor, *out);
 }
 
 static still_status take_bias(still_student *s, student_layer *layer,
@@ -63,13 +94,12 @@ static still_status take_layer(still_student *s, size_t index) {
         STILL_ERROR_UNSUPPORTED,
         "training: this model norms its heads' q and k (Qwen3); that is not known here");
   layer->projected = gate_column(s) + (layer->gated ? HD : 0);
-  STILL_TRY(STUDENT_ALLOC(s, &layer->project, layer->projected * W, "projections"));
-  STILL_TRY(STUDENT_ALLOC(s, &layer->output, W * HD, "output projection"));
-  STILL_TRY(STUDENT_ALLOC(s, &layer->gate_up, 2 * s->FF * W, "feed forward"));
+  STILL_TRY(make_matrix(s, &layer->project, layer->projected, W, "projections"));
+  STILL_TRY(make_matrix(s, &layer->output, W, HD, "output projection"));
+  STILL_TRY(make_matrix(s, &layer->gate_up, 2 * s->FF, W, "feed forward"));
   const still_tensor *linear = base->linear;
-  STILL_TRY(still_tensor_to_f32(&linear[STILL_LINEAR_FF_GATE], 0, s->FF * W, layer->gate_up));
-  STILL_TRY(
-      still_tensor_to_f32(&linear[STILL_LINEAR_FF_UP], 0, s->FF * W, layer->gate_up + s->FF * W));
+  STILL_TRY(to_floats(&linear[STILL_LINEAR_FF_GATE], layer->gate_up));
+  STILL_TRY(to_floats(&linear[STILL_LINEAR_FF_UP], layer->gate_up + s->FF * W));
   STILL_TRY(take_floats(s, &layer->down, &linear[STILL_LINEAR_FF_DOWN]));
   STILL_TRY(take_floats(s, &layer->attention_norm, &base->attention_norm));
   STILL_TRY(take_floats(s, &layer->feed_norm, &base->feed_norm));
@@ -157,6 +187,7 @@ static still_status start_adapter(still_student *s) {
   s->adapter->base_hash = s->base->hash;
   for (size_t i = 0; i < s->L; i++) {
     s->adapter->layers[i].kind = s->options.kinds[i];
+    STILL_TRY(still_progress_add(0));
     STILL_TRY(start_maps(s, i));
     for (size_t j = 0; s->options.lora_rank && j < sizeof lora_targets / sizeof *lora_targets; j++)
       STILL_TRY(start_pair(s, i, lora_targets[j], &random));
@@ -325,6 +356,8 @@ still_status still_student_create(still_student **student, const still_model_wei
 void still_student_destroy(still_student *s) {
   if (!s) return;
   still_adapter_destroy(s->adapter);
+  /* side by side: gigabytes take tens of milliseconds to give back, even for one who waits for a training to stop */
+  STILL_OMP(parallel for schedule(dynamic, 1) num_threads(s->options.threads))
   for (size_t i = 0; i < s->owned_count; i++) still_free(s->owned[i]);
   still_free(s->owned);
   still_free(s);
@@ -340,7 +373,7 @@ still_parameter *still_student_parameters(still_student *s, size_t *count) {
 }
 
 void still_student_clear_gradients(still_student *s) {
-  memset(s->gradients, 0, s->gradient_floats * sizeof *s->gradients);
+  still_clear_floats(s->gradients, s->gradient_floats);
 }
 
 float *student_gradient(const still_student *s, int parameter) {
@@ -360,9 +393,9 @@ static still_status work_in(const still_student *s, size_t index, still_linear l
   uint64_t rows, columns;
   still_linear_shape(&s->base->config, linear, &rows, &columns);
   if (linear == STILL_LINEAR_GATE)
-    memcpy(out, layer->gate, rows * columns * sizeof *out);
+    still_copy_floats(out, layer->gate, rows * columns);
   else
-    STILL_TRY(still_tensor_to_f32(&s->base->layers[index].linear[linear], 0, rows * columns, out));
+    STILL_TRY(to_floats(&s->base->layers[index].linear[linear], out));
   if (pair->rank && !s->teacher)
     still_gemm(false, false, rows, columns, (size_t)pair->rank, pair->scale, pair->b,
                (size_t)pair->rank, pair->a, columns, 1, out, columns);
@@ -372,6 +405,7 @@ static still_status work_in(const still_student *s, size_t index, still_linear l
 still_status still_student_refresh(still_student *s) {
   for (size_t i = 0; i < s->L; i++) {
     float *project = s->layers[i].project;
+    STILL_TRY(still_progress_add(0));
     STILL_TRY(work_in(s, i, STILL_LINEAR_Q, project));
     STILL_TRY(work_in(s, i, STILL_LINEAR_K, project + k_column(s) * s->W));
     STILL_TRY(work_in(s, i, STILL_LINEAR_V, project + v_column(s) * s->W));

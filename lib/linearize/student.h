@@ -58,7 +58,7 @@ void still_student_destroy(still_student *student);
 still_adapter *still_student_adapter(still_student *student);
 still_parameter *still_student_parameters(still_student *student, size_t *count);
 void still_student_clear_gradients(still_student *student);
-/* Works the parameters into the weights that the forward uses; call after each change of them. */
+/* Works the parameters into the weights that the forward uses; call after each change of them. CANCELLED: call it again. */
 still_status still_student_refresh(still_student *student);
 
 /* What a layer's heads gave instead of softmax attention's output: sums over a batch. */

@@ -4,7 +4,6 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/progress.h"
 #include "base/random.h"
 #include "linearize/training_loop.h"
 
@@ -140,34 +139,39 @@ static still_status predict_rows(trainer *t, const size_t *rows, size_t count, b
   return STILL_OK;
 }
 
-int trainer_asks_to_stop(void *user, uint64_t done, uint64_t total) {
-  const trainer *t = user;
-  (void)done;
-  (void)total;
-  return t->options.stop(t->options.stop_user);
-}
-
 static still_status loss_of(trainer *t, const size_t *rows, size_t count, bool gradients,
                             double *loss, double *each) {
-  still_progress progress = {
-      t->options.stop ? trainer_asks_to_stop : NULL, t, "training", 0, 0, NULL};
-  still_progress_begin(&progress);
-  const still_status status = t->options.stage == STILL_STAGE_ATTENTION_TRANSFER
-                                  ? transfer_rows(t, rows, count, gradients, loss, each)
-                                  : predict_rows(t, rows, count, gradients, loss);
-  still_progress_end(&progress);
-  STILL_TRY(status);
+  if (t->stale) STILL_TRY(still_student_refresh(t->student));
+  t->stale = false;
+  STILL_TRY(t->options.stage == STILL_STAGE_ATTENTION_TRANSFER
+                ? transfer_rows(t, rows, count, gradients, loss, each)
+                : predict_rows(t, rows, count, gradients, loss));
   if (!isfinite(*loss))
     return still_fail(STILL_ERROR_NUMERIC, "training: step %lld: the loss is not finite",
                       (long long)t->at.step + 1);
   return STILL_OK;
 }
 
+static int asks_to_stop(void *user, uint64_t done, uint64_t total) {
+  const trainer *t = user;
+  (void)done;
+  (void)total;
+  return t->options.stop(t->options.stop_user);
+}
+
+still_progress trainer_stops(trainer *t) {
+  return (still_progress){
+      .callback = t->options.stop ? asks_to_stop : NULL, .user = t, .what = "training"};
+}
+
 still_status trainer_validate(trainer *t, double *loss, double *each) {
+  still_progress progress = trainer_stops(t);
+  still_progress_begin(&progress);
   t->validating = true;
   const still_status status =
       loss_of(t, t->data->validation, t->data->validation_rows, false, loss, each);
   t->validating = false;
+  still_progress_end(&progress);
   return status;
 }
 
@@ -204,18 +208,27 @@ static void clamp_factors(trainer *t) {
   }
 }
 
+/* All of a step that changes no parameter. */
+static still_status find_gradients(trainer *t, metrics_row *row) {
+  still_progress progress = trainer_stops(t);
+  still_progress_begin(&progress);
+  still_student_clear_gradients(t->student);
+  still_status status = loss_of(t, t->step_rows, t->step_count, true, &row->loss, NULL);
+  if (!status) status = still_gradient_norm(&t->optimizer, &row->norm);
+  still_progress_end(&progress);
+  return status;
+}
+
 static still_status take_step(trainer *t, metrics_row *row) {
   const double factor = rate_factor(t);
   const still_step_options step = {factor * t->options.rate, factor * t->options.map_rate,
                                    t->options.beta1,         t->options.beta2,
                                    t->options.weight_decay,  t->options.clip};
   STILL_TRY(pick_rows(t));
-  still_student_clear_gradients(t->student);
-  STILL_TRY(loss_of(t, t->step_rows, t->step_count, true, &row->loss, NULL));
-  STILL_TRY(still_gradient_norm(&t->optimizer, &row->norm));
+  STILL_TRY(find_gradients(t, row));
   STILL_TRY(still_optimizer_step(&t->optimizer, &step, row->norm));
   clamp_factors(t);
-  STILL_TRY(still_student_refresh(t->student));
+  t->stale = true;
   t->at.step++;
   t->at.tokens += (uint64_t)tokens_of(t->data, t->step_rows, t->step_count);
   row->step = t->at.step, row->tokens = t->at.tokens;
@@ -329,6 +342,8 @@ still_status trainer_run(trainer *t, still_training_callback *callback, void *us
     stopped = (callback && callback(user, &report)) || stopped;
     if (t->at.step % t->options.save_every == 0) STILL_TRY(save_all(t, false));
   }
+  if (stopped && !t->at.step)
+    return still_fail(STILL_ERROR_CANCELLED, "training: stopped within the first step");
   if (!t->wrote_output && !(t->at.best < INFINITY)) STILL_TRY(write_adapter(t));
   STILL_TRY(save_all(t, true));
   return stopped && (!is_over(t) || t->at.due)

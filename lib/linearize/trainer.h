@@ -3,6 +3,7 @@
 #ifndef STILL_LINEARIZE_TRAINER_H
 #define STILL_LINEARIZE_TRAINER_H
 
+#include "base/progress.h"
 #include "linearize/corpus.h"
 #include "linearize/optimizer.h"
 
@@ -55,10 +56,11 @@ typedef struct trainer {
   metrics_history history;
   double started, loop_started; /* clock */
   bool wrote_output, validating;
+  bool stale; /* the student's matrices are not yet those of its parameters */
 } trainer;
 
-/* A still_progress_callback with the trainer as its user: what options.stop says. */
-int trainer_asks_to_stop(void *trainer, uint64_t done, uint64_t total);
+/* For calls that options.stop may end. */
+still_progress trainer_stops(trainer *t);
 
 /* training_state.c: all or nothing. */
 still_status trainer_save(const trainer *t);

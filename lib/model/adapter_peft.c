@@ -75,6 +75,8 @@ static still_status check_start(const still_json *config) {
 }
 
 static still_status refuse_unknown(const still_json *config) {
+  if (still_json_type_of(config) != STILL_JSON_OBJECT)
+    return still_fail(STILL_ERROR_FORMAT, "adapter_config.json is no object");
   for (const still_json *at = still_json_first(config); at; at = still_json_next(at))
     if (!is_harmless(still_json_key(at)) && !is_off(at))
       return still_fail(STILL_ERROR_UNSUPPORTED, "PEFT option '%s' is not supported",

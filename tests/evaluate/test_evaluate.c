@@ -361,6 +361,57 @@ static void test_shards(void **state) {
   still_model_destroy(f.model);
 }
 
+/* ---- names from anywhere, and more of them than a report takes */
+
+static const char results_head[] = "{\"still_evaluation\": 1, \"settings\": \"s\", \"runs\": []}\n";
+
+static void hostile_names(void **state) {
+  (void)state;
+  char text[1024], line[128];
+  still_evaluation_report *report;
+  memset(line, 'x', 80);
+  line[80] = 0;
+  snprintf(text, sizeof text,
+           "%s{\"run\": \"</text><script>&\\u0001\xff\", \"task\": \"%s\", \"length\": 0, "
+           "\"depth_index\": -1, \"index\": 0, \"depth\": 0, \"right\": 1}\n",
+           results_head, line);
+  const char *path = check_file("hostile.jsonl", text, strlen(text));
+  check_ok(still_evaluation_report_read(&path, 1, &report));
+  check_ok(still_evaluation_report_draw(report, STILL_PICTURE_LENGTHS, check_path("hostile.svg")));
+  check_fails(still_evaluation_report_draw(report, STILL_PICTURE_DEPTHS, check_path("none.svg")),
+              STILL_ERROR_ARGUMENT, "needs a grid of depths");
+  char *svg = check_read(check_path("hostile.svg"), NULL);
+  assert_null(strstr(svg, "<script"));
+  assert_null(strchr(svg, 1)), assert_null(strchr(svg, '\xff'));
+  assert_null(strstr(svg, "nan"));
+  assert_non_null(strstr(svg, "&#60;/text&#62;&#60;script&#62;&#38;\xef\xbf\xbd\xef\xbf\xbd<"));
+  line[44] = 0; /* what a panel has room for */
+  strcat(line, "\xe2\x80\xa6<");
+  assert_non_null(strstr(svg, line));
+  free(svg);
+  still_evaluation_report_destroy(report);
+}
+
+static void grids_that_are_too_large(void **state) {
+  (void)state;
+  enum { NAMES = 200, LINE = 160 }; /* 8 million cells of 200 samples */
+  char *text = malloc(NAMES * LINE + sizeof results_head);
+  assert_non_null(text);
+  size_t at = (size_t)sprintf(text, "%s", results_head);
+  for (int i = 0; i < NAMES; i++)
+    at += (size_t)snprintf(
+        text + at, LINE,
+        "{\"run\": \"r%d\", \"task\": \"t%d\", \"length\": %d, \"depth_index\": -1, "
+        "\"index\": 0, \"depth\": 0, \"right\": 1}\n",
+        i, i, i);
+  const char *path = check_file("large.jsonl", text, at);
+  still_evaluation_report *report;
+  check_fails(still_evaluation_report_read(&path, 1, &report), STILL_ERROR_ARGUMENT,
+              "more than 4194304 parts");
+  assert_null(report);
+  free(text);
+}
+
 /* ---- needle: what it knows, and what a window forgets */
 
 static void test_needle(void **state) {
@@ -411,6 +462,8 @@ int main(void) {
       cmocka_unit_test(test_long_items),
       cmocka_unit_test(test_bare_facts),
       cmocka_unit_test(test_small_context),
+      cmocka_unit_test(hostile_names),
+      cmocka_unit_test(grids_that_are_too_large),
       cmocka_unit_test(test_needle),
   };
   return cmocka_run_group_tests(tests, NULL, check_nothing_allocated);

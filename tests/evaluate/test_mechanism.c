@@ -12,6 +12,7 @@ enum { TOKENS = 150, LAYERS = 2, HEADS = 4, KV_HEADS = 2, DIM = 16, CHUNK = 8 };
 
 static still_model *model;
 static char text[TOKENS + 1];
+static const still_mechanism_options whole = STILL_MECHANISM_OPTIONS_INIT;
 
 static int set_up(void **state) {
   (void)state;
@@ -214,8 +215,10 @@ static void a_run_on_a_text(void **state) {
   const still_evaluation_run run = {"still", model, kind_options(STILL_ATTENTION_STILL)};
   const still_evaluation_run full = {"full", model, kind_options(STILL_ATTENTION_FULL)};
   still_mechanism *m, *direct, *reference;
+  still_mechanism_options five = whole;
   size_t count;
-  check_ok(still_evaluate_mechanism(&run, &full, text, TOKENS, 0, &m));
+  five.length = 5;
+  check_ok(still_evaluate_mechanism(&run, &full, text, TOKENS, &whole, &m));
   still_session *session = recorded(STILL_ATTENTION_STILL, &direct);
   still_session *other = recorded(STILL_ATTENTION_FULL, &reference);
   check_ok(still_mechanism_measure(direct, reference));
@@ -231,10 +234,60 @@ static void a_run_on_a_text(void **state) {
   still_session_destroy(session);
   still_session_destroy(other);
   /* without routing nothing is kept; a short text has nothing to say either */
-  check_ok(still_evaluate_mechanism(&full, NULL, text, TOKENS, 5, &m));
+  check_ok(still_evaluate_mechanism(&full, NULL, text, TOKENS, &five, &m));
   got = still_mechanism_heads(m, &count);
   assert_true(isnan(got->overlap) && isnan(got->score_correlation) && !got->kept && !got->routed);
   still_mechanism_destroy(m);
+}
+
+static void same_results(const still_mechanism *a, const still_mechanism *b) {
+  size_t count, others;
+  const still_mechanism_head *heads = still_mechanism_heads(a, &count),
+                             *other_heads = still_mechanism_heads(b, &others);
+  assert_int_equal(count, others);
+  assert_memory_equal(heads, other_heads, count * sizeof *heads);
+  const still_mechanism_word *words = still_mechanism_words(a, &count),
+                             *other_words = still_mechanism_words(b, &others);
+  assert_int_equal(count, others);
+  for (size_t i = 0; i < count; i++)
+    assert_true(words[i].id == other_words[i].id && words[i].kept == other_words[i].kept &&
+                words[i].seen == other_words[i].seen);
+}
+
+/* Results give back what was measured, to the bit, and nothing is measured twice; others' results do not. */
+static void results_go_on(void **state) {
+  (void)state;
+  const still_evaluation_run run = {"still", model, kind_options(STILL_ATTENTION_STILL)};
+  const still_evaluation_run full = {"full", model, kind_options(STILL_ATTENTION_FULL)};
+  still_mechanism_options options = whole;
+  still_mechanism *first, *again;
+  options.results = check_path("mechanism.jsonl");
+  check_ok(still_evaluate_mechanism(&run, &full, text, TOKENS, &options, &first));
+  options.resume = 1;
+  size_t bytes, later;
+  char *before = check_read(options.results, &bytes);
+  check_ok(still_evaluate_mechanism(&run, &full, text, TOKENS, &options, &again));
+  same_results(first, again);
+  assert_int_equal(still_mechanism_tokens_of(again, 0, 0).count, 0);
+  check_fails(still_mechanism_draw(again, check_path("page.html")), STILL_ERROR_ARGUMENT,
+              "a measured record");
+  still_mechanism_destroy(again);
+  char *after = check_read(options.results, &later);
+  assert_int_equal(bytes, later);
+  free(after);
+  check_ok(still_evaluate_mechanism(&run, NULL, text, TOKENS - 1, &options, &again));
+  assert_true(still_mechanism_tokens_of(again, 0, 0).count == TOKENS - 1);
+  still_mechanism_destroy(again);
+  /* damaged: the line is named */
+  char *kept = strstr(before, "\"kept\": ");
+  memcpy(kept, "\"kept\": -", 9);
+  kept[8] = '-';
+  check_file("mechanism.jsonl", before, bytes);
+  check_fails(still_evaluate_mechanism(&run, &full, text, TOKENS, &options, &again),
+              STILL_ERROR_FORMAT, "mechanism.jsonl, line 2");
+  assert_null(again);
+  free(before);
+  still_mechanism_destroy(first);
 }
 
 static void correlations(void **state) {
@@ -305,9 +358,11 @@ static void refusals(void **state) {
   check_fails(still_mechanism_create(&none, session, 0), STILL_ERROR_ARGUMENT, "history 0");
   still_session_destroy(session);
   const still_evaluation_run run = {"still", model, kind_options(STILL_ATTENTION_STILL)};
+  still_mechanism_options longer = whole;
   still_mechanism *m;
-  check_fails(still_evaluate_mechanism(&run, NULL, text, TOKENS, TOKENS + 1, &m),
-              STILL_ERROR_ARGUMENT, "the length is 151, the text has 150 tokens");
+  longer.length = TOKENS + 1;
+  check_fails(still_evaluate_mechanism(&run, NULL, text, TOKENS, &longer, &m), STILL_ERROR_ARGUMENT,
+              "the length is 151, the text has 150 tokens");
 }
 
 static still_status open_measure_draw(void *user) {
@@ -318,7 +373,7 @@ static still_status open_measure_draw(void *user) {
   STILL_TRY(still_model_open(&own, user, &options));
   run.model = own;
   run.session.threads = 1;
-  still_status status = still_evaluate_mechanism(&run, NULL, text, 40, 0, &m);
+  still_status status = still_evaluate_mechanism(&run, NULL, text, 40, &whole, &m);
   if (!status) status = still_mechanism_draw(m, check_path("page.html"));
   still_mechanism_destroy(m);
   still_model_destroy(own);
@@ -334,6 +389,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(heads_as_the_plain_computation),
       cmocka_unit_test(a_run_on_a_text),
+      cmocka_unit_test(results_go_on),
       cmocka_unit_test(correlations),
       cmocka_unit_test(a_page),
       cmocka_unit_test(parts_of_a_session),

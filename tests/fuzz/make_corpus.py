@@ -379,6 +379,7 @@ def make_adapter():
     patterns = {**config, "rank_pattern": {"q_proj": 3}, "use_rslora": True}
     save("adapter", "peft_rank_pattern", b"\1" + json.dumps(patterns).encode() + b"\0" + plain)
     save("adapter", "peft_dora", b"\1" + json.dumps({**config, "use_dora": True}).encode() + b"\0" + plain)
+    save("adapter", "peft_array", b"\1[0, 928]\0" + plain)
     save("adapter", "peft_rank_0", b"\1" + json.dumps({**config, "r": 0}).encode() + b"\0" + plain)
     save(
         "adapter",

@@ -3,6 +3,7 @@
 #include "harness/check.h"
 
 #include "base/memory.h"
+#include "base/progress.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -28,6 +29,29 @@ static still_status two_blocks(void *user) {
   still_free(b);
   still_free(a);
   return status;
+}
+
+static int is_enough(void *user, uint64_t done, uint64_t total) {
+  (void)done;
+  (void)total;
+  return ++*(int *)user == 3;
+}
+
+/* Zeroing a large block asks the call's progress; a small one does not. */
+static void test_stopped_allocation(void **state) {
+  (void)state;
+  int asked = 0;
+  still_progress progress = {.callback = is_enough, .user = &asked, .what = "zeroing"};
+  char *block;
+  still_progress_begin(&progress);
+  check_ok(STILL_ALLOC(&block, 1 << 20, "a small block"));
+  assert_int_equal(asked, 0);
+  still_free(block);
+  check_fails(STILL_ALLOC(&block, 64 << 20, "a large block"), STILL_ERROR_CANCELLED,
+              "zeroing was stopped");
+  still_progress_end(&progress);
+  assert_null(block);
+  assert_int_equal(asked, 3);
 }
 
 static void test_failing_allocations(void **state) {
@@ -65,6 +89,7 @@ static void test_run(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_files),
+      cmocka_unit_test(test_stopped_allocation),
       cmocka_unit_test(test_failing_allocations),
       cmocka_unit_test(test_row_error),
       cmocka_unit_test(test_run),

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static still_model *model;
 
@@ -234,6 +235,31 @@ static void stopped_within_a_step(void **state) {
   still_training_data_destroy(data);
 }
 
+/* What is stopped before its first step is over leaves no file. */
+static void stopped_before_a_step(void **state) {
+  (void)state;
+  still_training_data *data = open_rows();
+  stop_at never = {0, 1 << 30};
+  still_training_options options = small_options(check_path("unwritten.safetensors"));
+  options.steps = 1, options.state = check_path("unwritten.state");
+  options.stop = count_down, options.stop_user = &never;
+  check_ok(still_train(model, data, &options, NULL, NULL, NULL));
+  int within = 0;
+  for (int part = 1; part < 20; part += 3) {
+    stop_at stop = {0, never.asked * part / 20};
+    remove(options.output), remove(options.state);
+    options.stop_user = &stop;
+    check_fails(still_train(model, data, &options, NULL, NULL, NULL), STILL_ERROR_CANCELLED,
+                "stopped");
+    if (!strstr(still_last_error(), "within the first step")) continue;
+    within++;
+    assert_int_equal(access(options.output, F_OK), -1);
+    assert_int_equal(access(options.state, F_OK), -1);
+  }
+  assert_true(within > 0);
+  still_training_data_destroy(data);
+}
+
 static void short_rows_are_refused(void **state) {
   (void)state;
   still_training_data *data = open_rows(); /* of 31 to 54 tokens */
@@ -452,6 +478,7 @@ int main(int argc, char **argv) {
                                      cmocka_unit_test(contradicting_options_are_refused),
                                      cmocka_unit_test(contradicting_options_are_refused),
                                      cmocka_unit_test(stopped_within_a_step),
+                                     cmocka_unit_test(stopped_before_a_step),
                                      cmocka_unit_test(short_rows_are_refused),
                                      cmocka_unit_test(damaged_state_is_refused),
                                      cmocka_unit_test(outputs_that_fail),

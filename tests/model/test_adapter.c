@@ -570,6 +570,16 @@ static void peft_options_that_would_change_the_result(void **state) {
                      "has rank 4, the configuration says 3");
 }
 
+/* Members without names. */
+static void peft_configuration_that_is_no_object(void **state) {
+  (void)state;
+  const still_model_config config = small_config();
+  still_adapter *adapter = NULL;
+  check_fails(still_adapter_read(&adapter, peft_folder("[0, 928]"), &config), STILL_ERROR_FORMAT,
+              "adapter_config.json is no object");
+  assert_null(adapter);
+}
+
 static void peft_works_on_a_model(void **state) {
   (void)state;
   float none[VOCABULARY], with[VOCABULARY], zero[VOCABULARY];
@@ -796,6 +806,7 @@ int main(void) {
       cmocka_unit_test(another_base_model_is_warned_of),
       cmocka_unit_test(peft_scales),
       cmocka_unit_test(peft_options_that_would_change_the_result),
+      cmocka_unit_test(peft_configuration_that_is_no_object),
       cmocka_unit_test(peft_works_on_a_model),
       cmocka_unit_test(gguf_pairs_are_read),
       cmocka_unit_test(lora_on_a_quantised_base),
