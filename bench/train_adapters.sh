@@ -13,12 +13,12 @@
 #
 # Without NAME: all of them. By variables:
 #   PROSE=DIR     books to learn from, *.txt (needed where something is trained)
-#   COURSE="..."  steps of the five stages (default "70 187 185 183 38", as the one in the repository); 0 leaves one out. The
-#                 adapter is the last stage's, or the mean of those of stages 4 and 5 where there are both. The README's
-#                 adapters of 3.8 M tokens: "30 120 130 0 0"; with 1.5 M more in long rows: "30 120 130 0 85"
+#   COURSE="..."  steps of the seven stages (default "70 187 185 183 38 94 94", as the one in the repository); 0 leaves one
+#                 out. Where there are both 4 and 5, 6 goes on from their mean; the adapter is the last stage's, or the mean
+#                 of 6 and 7. The README's adapters of 3.8 M tokens: "30 120 130 0 0 0 0"; of 11.6 M: "70 187 185 183 38 94 0"
 #   SCALE=X       steps of every stage times X, for a try (default 1)
 #   JOBS=N        trainings at a time (default 1), each on CPUs / JOBS threads
-# One takes about 20 minutes of 16 cores. Each keeps its state: what was stopped goes on.
+# One takes about 25 minutes of 16 cores. Each keeps its state: what was stopped goes on.
 set -u
 [ $# -ge 1 ] || { sed -n '3,23s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(realpath "$(dirname "$0")/..")
@@ -32,9 +32,9 @@ jobs=${JOBS:-1}
 cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
 threads=${THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
 export OMP_WAIT_POLICY=passive
-read -ra course <<<"${COURSE:-70 187 185 183 38}"
-[[ ${#course[@]} = 5 && ${course[*]} =~ ^[0-9\ ]+$ && ${course[*]} =~ [1-9] ]] || {
-  echo "train_adapters.sh: COURSE='$COURSE' is not the steps of five stages" >&2
+read -ra course <<<"${COURSE:-70 187 185 183 38 94 94}"
+[[ ${#course[@]} = 7 && ${course[*]} =~ ^[0-9\ ]+$ && ${course[*]} =~ [1-9] ]] || {
+  echo "train_adapters.sh: COURSE='$COURSE' is not the steps of seven stages" >&2
   exit 2
 }
 
@@ -53,6 +53,7 @@ make_rows() {
   rows_of short --tokens 4000000 --shortest 256 --longest 1024 --seed 11
   rows_of mixed --tokens 6500000 --shortest 384 --longest 4096 --seed 12
   rows_of long --tokens 6000000 --shortest 2600 --longest 4096 --seed 13
+  rows_of longer --tokens 4000000 --shortest 2600 --longest 8192 --seed 14
 }
 
 # stage NUMBER COMMAND NAME FLAGS...: from $last, which it becomes; unless it is there or left out. A stopped one goes on from
@@ -61,11 +62,22 @@ stage() {
   local wanted=${course[$1 - 1]} command=$2 out=$3.$1
   shift 3
   [ "$wanted" != 0 ] || return 0
-  [ -e "$out.safetensors" ] ||
+  { [ -e "$out.safetensors" ] && ! [ -e "$out.state" ]; } ||
     { "$linearize" $command -m "$needle" -o "$out.safetensors" --state "$out.state" --resume --metrics "$out.csv" \
       -t "$threads" -q ${last:+--adapter "$last"} "$@" --steps "$(steps "$wanted")" && rm -f "$out.state"; } || return
   last=$out.safetensors
 }
+
+# mean NAME A B: of these two stages, with the description of B, where both are there and the last. $last becomes it.
+mean() {
+  local out=$1.mean$2$3.safetensors
+  case $last in "$1.$2.safetensors" | "$1.$3.safetensors") ;; *) return 0 ;; esac
+  [ -e "$1.$2.safetensors" ] && [ -e "$1.$3.safetensors" ] || return 0
+  "$needle/average_adapters.py" "$1.$2.safetensors" "$1.$3.safetensors" "$out" && last=$out
+}
+
+# fitting FLAGS: rows of 8K have 128 chunks of 64: a budget of 128 could not keep a token of each.
+fitting() { case " $* " in *" --budgets 128,256,512 "*) echo --budgets 256,512 ;; esac; }
 
 # train NAME FLAGS-OF-THE-ATTENTION...
 train() {
@@ -80,11 +92,12 @@ train() {
   stage 3 low-rank "$name" $mixed "$@" --f16 --lr 2e-3 --lr-schedule linear --warmup 10 --train-maps || return
   stage 4 low-rank "$name" $mixed "$@" --f16 --lr 1.2e-3 --lr-schedule linear --warmup 5 --train-maps -s 2 || return
   stage 5 low-rank "$name" $long "$@" --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 --train-maps -s 5 || return
-  if [ -e "$name.4.safetensors" ] && [ "$last" = "$name.5.safetensors" ]; then
-    "$needle/average_adapters.py" "$name.4.safetensors" "$last" "$name.safetensors"
-  else
-    cp "$last" "$name.safetensors"
-  fi
+  mean "$name" 4 5
+  stage 6 low-rank "$name" $long "$@" --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 --train-maps -s 7 || return
+  stage 7 low-rank "$name" -d longer.jsonl --length 8192 --batch 2 --micro 16384 "$@" $(fitting "$@") --f16 --lr 1.5e-3 \
+    --lr-schedule linear --warmup 5 --train-maps -s 8 || return
+  mean "$name" 7 6
+  cp "$last" "$name.safetensors"
 }
 
 # The quarter of the layers that is missed most: "1,5".
