@@ -36,10 +36,7 @@ still_status still_vulkan_attention_snapshot(still_vulkan_attention *attention, 
   const int count = overwritten(attention, list);
   char *at = snapshot;
   memcpy(at, &attention->tokens, sizeof attention->tokens);
-  at += sizeof attention->tokens;
-  for (int i = 0; i < count; at += list[i++]->bytes)
-    STILL_TRY(still_vulkan_read(attention->vulkan, list[i], 0, at, list[i]->bytes));
-  return STILL_OK;
+  return still_vulkan_read_all(attention->vulkan, list, count, at + sizeof attention->tokens);
 }
 
 still_status still_vulkan_attention_restore(still_vulkan_attention *attention,

@@ -381,18 +381,40 @@ static void host_barrier(still_vulkan *vulkan) {
                                     VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &host, 0, NULL, 0, NULL);
 }
 
-static still_status read_piece(still_vulkan *vulkan, still_vulkan_buffer *buffer,
-                               VkDeviceSize offset, void *data, VkDeviceSize bytes) {
+/* Room in `readback` for these many bytes. */
+static still_status reserve_readback(still_vulkan *vulkan, VkDeviceSize bytes) {
   still_vulkan_buffer *readback = &vulkan->commands.readback;
-  if (readback->bytes < bytes) {
-    still_vulkan_discard(vulkan, readback);
-    STILL_TRY(still_vulkan_buffer_create(vulkan, readback, bytes, STILL_VULKAN_READBACK));
-  }
-  STILL_TRY(still_vulkan_copy(vulkan, readback, 0, buffer, offset, bytes));
+  if (readback->bytes >= bytes) return STILL_OK;
+  still_vulkan_discard(vulkan, readback);
+  return still_vulkan_buffer_create(vulkan, readback, bytes, STILL_VULKAN_READBACK);
+}
+
+static still_status take_readback(still_vulkan *vulkan, void *data, VkDeviceSize bytes) {
   host_barrier(vulkan);
   STILL_TRY(still_vulkan_finish(vulkan));
-  memcpy(data, readback->mapped, bytes);
+  memcpy(data, vulkan->commands.readback.mapped, bytes);
   return STILL_OK;
+}
+
+static still_status read_piece(still_vulkan *vulkan, still_vulkan_buffer *buffer,
+                               VkDeviceSize offset, void *data, VkDeviceSize bytes) {
+  STILL_TRY(reserve_readback(vulkan, bytes));
+  STILL_TRY(still_vulkan_copy(vulkan, &vulkan->commands.readback, 0, buffer, offset, bytes));
+  return take_readback(vulkan, data, bytes);
+}
+
+still_status still_vulkan_read_all(still_vulkan *vulkan, still_vulkan_buffer *const *buffers,
+                                   int count, void *data) {
+  VkDeviceSize bytes = 0, at = 0;
+  for (int i = 0; i < count; i++) bytes += buffers[i]->bytes;
+  const bool once = count && bytes <= staging_bytes && !buffers[0]->mapped;
+  if (once) STILL_TRY(reserve_readback(vulkan, bytes));
+  for (int i = 0; i < count; at += buffers[i++]->bytes)
+    STILL_TRY(once
+                  ? still_vulkan_copy(vulkan, &vulkan->commands.readback, at, buffers[i], 0,
+                                      buffers[i]->bytes)
+                  : still_vulkan_read(vulkan, buffers[i], 0, (char *)data + at, buffers[i]->bytes));
+  return once ? take_readback(vulkan, data, bytes) : STILL_OK;
 }
 
 still_status still_vulkan_read(still_vulkan *vulkan, still_vulkan_buffer *buffer,

@@ -10,7 +10,7 @@ typedef struct still_vulkan_pipeline still_vulkan_pipeline;
 enum {
   STILL_VULKAN_SLOTS = 3,         /* submissions in flight */
   STILL_VULKAN_DISPATCHES = 1024, /* most dispatches of one submission */
-  STILL_VULKAN_BINDINGS = 8,
+  STILL_VULKAN_BINDINGS = 9,
   STILL_VULKAN_TRACKED = 24 /* buffers remembered between two barriers */
 };
 
@@ -75,6 +75,9 @@ still_status still_vulkan_zero(still_vulkan *vulkan, still_vulkan_buffer *buffer
 /* Waits for everything before it. */
 still_status still_vulkan_read(still_vulkan *vulkan, still_vulkan_buffer *buffer,
                                VkDeviceSize offset, void *data, VkDeviceSize bytes);
+/* All of several buffers, one behind the other, waiting once. */
+still_status still_vulkan_read_all(still_vulkan *vulkan, still_vulkan_buffer *const *buffers,
+                                   int count, void *data);
 
 /* The work that takes about `seconds`, by what was measured so far: no single dispatch should be longer than 0.05 s of it. */
 double still_vulkan_work_of(const still_vulkan *vulkan, double seconds);

@@ -264,12 +264,22 @@ still_status still_vulkan_buffer_create(still_vulkan *vulkan, still_vulkan_buffe
   return status;
 }
 
+/* An empty piece of the host's own memory, one of each type: to pin and to free one takes the time of a hundred shaders. */
+static bool is_kept(const still_vulkan_memory *memory, const still_vulkan_chunk *empty) {
+  const VkMemoryPropertyFlags flags = memory->properties.memoryTypes[empty->type].propertyFlags;
+  if (flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT || empty->bytes != chunk_bytes) return false;
+  for (const still_vulkan_chunk *chunk = memory->chunks; chunk; chunk = chunk->next)
+    if (chunk != empty && chunk->type == empty->type && !chunk->buffers) return false;
+  return true;
+}
+
 void still_vulkan_buffer_destroy(still_vulkan *vulkan, still_vulkan_buffer *buffer) {
   if (buffer->handle) vulkan->call.vkDestroyBuffer(vulkan->device, buffer->handle, NULL);
   if (buffer->chunk) {
     count_bytes(&vulkan->memory, buffer, -1);
     give(buffer->chunk, buffer->offset, buffer->reserved);
-    if (!--buffer->chunk->buffers) release_chunk(vulkan, buffer->chunk);
+    if (!--buffer->chunk->buffers && !is_kept(&vulkan->memory, buffer->chunk))
+      release_chunk(vulkan, buffer->chunk);
   }
   *buffer = (still_vulkan_buffer){0};
 }
