@@ -6,7 +6,7 @@
 set -e
 cd "$(dirname "$0")"
 sums() {
-  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl feature_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
+  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl query_tiles.glsl feature_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
 }
 if [ "$1" = --check ]; then
   sums | diff - spirv/SOURCES && exit 0
@@ -15,9 +15,10 @@ if [ "$1" = --check ]; then
 fi
 mkdir -p spirv
 rm -f spirv/*.spv.h
-compile() { # stem suffix definition
-  name=$1_$2
-  "$glslang" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 "$3" -o spirv/code.spv "$1.comp"
+compile() { # name source definitions
+  name=$1 source=$2
+  shift 2
+  "$glslang" -V --quiet --target-env vulkan1.1 -DSTILL_SHADER -DSTORE_F16 "$@" -o spirv/code.spv "$source.comp"
   "$spirv_opt" --target-env=vulkan1.1 -O --strip-debug spirv/code.spv -o spirv/code.spv
   {
     echo "const uint32_t shader_$name[] = {"
@@ -28,11 +29,12 @@ compile() { # stem suffix definition
 }
 glslang=$1
 spirv_opt=$2
-for stem in saliency linear_state linear_branch softmax_branch; do
-  for dim in 64 128; do compile ${stem}_coopmat d$dim -DDIM=$dim; done
+for dim in 64 128; do
+  for stem in saliency_coopmat linear_state_coopmat softmax_branch_coopmat; do compile ${stem}_d$dim $stem -DDIM=$dim; done
+  compile hybrid_branch_coopmat_d$dim softmax_branch_coopmat -DDIM=$dim -DLINEAR
 done
 for type in f16 bf16 q8_0; do
-  compile matmul_coopmat $type "-DWEIGHT_$(echo $type | tr a-z A-Z)"
+  compile matmul_coopmat_$type matmul_coopmat "-DWEIGHT_$(echo $type | tr a-z A-Z)"
 done
-compile probe_coopmat f16 -DDIM=64
+compile probe_coopmat_f16 probe_coopmat -DDIM=64
 sums > spirv/SOURCES

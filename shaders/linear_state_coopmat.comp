@@ -6,81 +6,112 @@
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 layout(push_constant) uniform block { attention_push push; };
-const uint SUBGROUPS = 4;
 #include "tile_rows.glsl"
 layout(set = 0, binding = 0) readonly buffer b0 { float16_t work_k[]; };   // (G, rows, D)
 layout(set = 0, binding = 1) readonly buffer b1 { uvec4 work_v[]; };       // (G, rows, D)
 layout(set = 0, binding = 2) readonly buffer b2 { uvec4 map[]; };          // A (H, D, D)
 layout(set = 0, binding = 3) readonly buffer b3 { float mask[]; };         // (R, rows)
-layout(set = 0, binding = 4) writeonly buffer b4 { float16_t states[]; };  // (slots, H, F D + F)
+layout(set = 0, binding = 4) writeonly buffer b4 { uvec4 states[]; };      // (slots, H, F D + F)
+layout(set = 0, binding = 4) writeonly buffer b4_halves { float16_t state_halves[]; };
 
-const uint F = 2 * DIM, VALUES = 64 * KEY_ROW / 8;  // where the values begin in tile
-shared uvec4 tile[2 * VALUES];                      // the map; then half of the features, (64, D), and the values
-#define LOAD(m, at, layout_) coopMatLoad(m, tile, (at) / 8, KEY_ROW / 8, layout_)
+const uint F = 2 * DIM, ROW8 = KEY_ROW / 8, OWN = DIM / 64;  // tiles of 16 columns of the values that a subgroup owns
+const uint PIECE = 32, PIECE_AT = PIECE * ROW8, STAGED = PIECE * DIM8 / STILL_GROUP;  // rows of the map that are multiplied at a time
+shared uvec4 tile[64 * ROW8];  // the values; two pieces of the map in turn; half of the features, (64, D)
+#define LOAD(m, at, layout_) coopMatLoad(m, tile, (at) / 8, ROW8, layout_)
+
+uvec4 staged[STAGED];
+void fetch_map(uint tid, uint from) {
+  [[unroll]] for (uint n = 0; n < STAGED; n++) staged[n] = map[from + tid + n * STILL_GROUP];
+}
+void put_map(uint tid, uint to) {
+  [[unroll]] for (uint n = 0; n < STAGED; n++) {
+    uint i = tid + n * STILL_GROUP;
+    tile[to + i / DIM8 * ROW8 + i % DIM8] = staged[n];
+  }
+}
+// Invocation t of four neighbours gets word t of each, so that it has 16 bytes of a row to write rather than 4 bytes of four places.
+uvec4 transpose_words(uvec4 w) {
+  uint t = gl_SubgroupInvocationID & 3;
+  bool odd = (t & 1) != 0, high = (t & 2) != 0;
+  uint a = subgroupShuffleXor(odd ? w.x : w.y, 1), b = subgroupShuffleXor(odd ? w.z : w.w, 1);
+  w = odd ? uvec4(a, w.y, b, w.w) : uvec4(w.x, a, w.z, b);
+  a = subgroupShuffleXor(high ? w.x : w.z, 2);
+  b = subgroupShuffleXor(high ? w.y : w.w, 2);
+  return high ? uvec4(a, b, w.z, w.w) : uvec4(w.x, w.y, a, b);
+}
 
 void main() {
   uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y, kv = head / (push.heads / push.kv_heads);
   uint row0 = (push.route_first + gl_WorkGroupID.x) * 64 - push.base, own0 = 16 * gl_SubgroupID;
-  uint state = (gl_WorkGroupID.x * push.heads + head) * F * (DIM + 1);
-  find_places();
-  [[unroll]] for (uint n = 0; n < DIM * DIM8 / STILL_GROUP; n++) {
+  uint state = (gl_WorkGroupID.x * push.heads + head) * F * (DIM + 1) / 8;
+  [[unroll]] for (uint n = 0; n < 64 * DIM8 / STILL_GROUP; n++) {
     uint i = tid + n * STILL_GROUP;
-    tile[i / DIM8 * (KEY_ROW / 8) + i % DIM8] = map[head * DIM * DIM8 + i];
+    tile[i / DIM8 * ROW8 + i % DIM8] = work_v[(kv * push.rows + row0) * DIM8 + i];
   }
   MATRIX_A x[DIM_TILES];
   [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
     coopMatLoad(x[k], work_k, (kv * push.rows + row0 + own0) * DIM + 16 * k, DIM, ROW_MAJOR);
   barrier();
+  fetch_map(tid, head * DIM * DIM8);
+  MATRIX_B v[4][OWN];
+  [[unroll]] for (uint k = 0; k < 4; k++)
+    [[unroll]] for (uint j = 0; j < OWN; j++) LOAD(v[k][j], 16 * k * KEY_ROW + 16 * (gl_SubgroupID * OWN + j), ROW_MAJOR);
+  barrier();
   MATRIX_SUM u[DIM_TILES];
   [[unroll]] for (uint j = 0; j < DIM_TILES; j++) u[j] = MATRIX_SUM(0.0);
-  [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
-    [[unroll]] for (uint j = 0; j < DIM_TILES; j++) {
-      MATRIX_B b;
-      LOAD(b, 16 * k * KEY_ROW + 16 * j, ROW_MAJOR);
-      u[j] = coopMatMulAdd(x[k], b, u[j]);
-    }
-  barrier();
-  [[unroll]] for (uint n = 0; n < 64 * DIM8 / STILL_GROUP; n++) {
-    uint i = tid + n * STILL_GROUP;
-    tile[VALUES + i / DIM8 * (KEY_ROW / 8) + i % DIM8] = work_v[(kv * push.rows + row0) * DIM8 + i];
+  [[unroll]] for (uint i = 0; i < DIM / PIECE; i++) {
+    put_map(tid, i % 2 * PIECE_AT);
+    barrier();
+    if (i + 1 < DIM / PIECE) fetch_map(tid, (head * DIM + PIECE * (i + 1)) * DIM8);
+    [[unroll]] for (uint k = 0; k < PIECE / 16; k++)
+      [[unroll]] for (uint j = 0; j < DIM_TILES; j++) {
+        MATRIX_B b;
+        LOAD(b, i % 2 * PIECE_AT * 8 + 16 * k * KEY_ROW + 16 * j, ROW_MAJOR);
+        u[j] = coopMatMulAdd(x[PIECE / 16 * i + k], b, u[j]);
+      }
   }
+  const float x_scale = 1.0;
   MATRIX_A phi[2 * DIM_TILES];
 #include "feature_tiles.glsl"
   uint masks = head / (push.heads / push.route_heads) * push.rows + row0 + own0;
+  [[unroll]] for (uint r = 0; r < ROWS; r++) {
+    float m = mask[masks + row_at(r)];
+    factor_a[r] *= m;
+    factor_b[r] *= m;
+  }
+  MATRIX_B ones = MATRIX_B(float16_t(1.0));
   [[unroll]] for (uint half_ = 0; half_ < 2; half_++) {
-    [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
-      float16_t factor = float16_t(mask[masks + row_of(e)] * (half_ == 0 ? factor_a[e] : factor_b[e]));
-      [[unroll]] for (uint j = 0; j < DIM_TILES; j++) phi[half_ * DIM_TILES + j][e] *= factor;
-    }
+    barrier();
     [[unroll]] for (uint j = 0; j < DIM_TILES; j++) {
       MATRIX_SUM_F16 f;
-      [[unroll]] for (uint e = 0; e < ELEMENTS; e++) f[e] = phi[half_ * DIM_TILES + j][e];
-      coopMatStore(f, tile, (own0 * KEY_ROW + 16 * j) / 8, KEY_ROW / 8, ROW_MAJOR);
+      [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
+        f[e] = phi[half_ * DIM_TILES + j][e] * float16_t(half_ == 0 ? factor_a[own(e)] : factor_b[own(e)]);
+      coopMatStore(f, tile, (own0 * KEY_ROW + 16 * j) / 8, ROW8, ROW_MAJOR);
     }
     barrier();
-    // DIM / 4 rows of this half of S for each subgroup
-    [[unroll]] for (uint i = 0; i < DIM / 64; i++) {
-      uint f0 = gl_SubgroupID * (DIM / 4) + 16 * i;
-      MATRIX_SUM s[DIM_TILES];
-      [[unroll]] for (uint j = 0; j < DIM_TILES; j++) s[j] = MATRIX_SUM(0.0);
+    [[unroll]] for (uint i = 0; i < DIM_TILES; i++) {  // 16 features by this subgroup's columns; one subgroup also sums them up
+      MATRIX_SUM s[OWN], z = MATRIX_SUM(0.0);
+      [[unroll]] for (uint j = 0; j < OWN; j++) s[j] = MATRIX_SUM(0.0);
       [[unroll]] for (uint k = 0; k < 4; k++) {
         MATRIX_A a;
-        LOAD(a, 16 * k * KEY_ROW + f0, COLUMN_MAJOR);
-        [[unroll]] for (uint j = 0; j < DIM_TILES; j++) {
-          MATRIX_B b;
-          LOAD(b, VALUES * 8 + 16 * k * KEY_ROW + 16 * j, ROW_MAJOR);
-          s[j] = coopMatMulAdd(a, b, s[j]);
-        }
+        LOAD(a, 16 * k * KEY_ROW + 16 * i, COLUMN_MAJOR);
+        [[unroll]] for (uint j = 0; j < OWN; j++) s[j] = coopMatMulAdd(a, v[k][j], s[j]);
+        if (gl_SubgroupID == i % 4) z = coopMatMulAdd(a, ones, z);
       }
-      [[unroll]] for (uint j = 0; j < DIM_TILES; j++)
-        coopMatStore(MATRIX_SUM_F16(STILL_CHUNK_STATE_SCALE * s[j]), states, state + (half_ * DIM + f0) * DIM + 16 * j, DIM, ROW_MAJOR);
+      uint f0 = half_ * DIM + 16 * i;
+      if (gl_SubgroupID == i % 4 && gl_SubgroupInvocationID % 4 == 0)
+        [[unroll]] for (uint r = 0; r < ROWS; r++)
+          state_halves[8 * state + F * DIM + f0 + row_at(r)] = float16_t(STILL_CHUNK_STATE_SCALE * z[4 * r]);
+      [[unroll]] for (uint j = 0; j < OWN; j++) s[j] *= STILL_CHUNK_STATE_SCALE;
+#if DIM == 128
+      [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        uvec4 w = uvec4(packHalf2x16(vec2(s[0][4 * r], s[0][4 * r + 1])), packHalf2x16(vec2(s[0][4 * r + 2], s[0][4 * r + 3])),
+                        packHalf2x16(vec2(s[1][4 * r], s[1][4 * r + 1])), packHalf2x16(vec2(s[1][4 * r + 2], s[1][4 * r + 3])));
+        states[state + (f0 + row_at(r)) * DIM8 + 4 * gl_SubgroupID + gl_SubgroupInvocationID % 4] = transpose_words(w);
+      }
+#else
+      coopMatStore(MATRIX_SUM_F16(s[0]), state_halves, 8 * state + f0 * DIM + 16 * gl_SubgroupID, DIM, ROW_MAJOR);
+#endif
     }
-    for (uint f = tid; f < DIM / 2; f += STILL_GROUP) {  // two columns of the features at a time
-      vec2 sum = vec2(0);
-      [[unroll]] for (uint t = 0; t < 64; t++) sum += unpackHalf2x16(tile[t * (KEY_ROW / 8) + f / 4][f % 4]);
-      states[state + F * DIM + half_ * DIM + 2 * f] = float16_t(STILL_CHUNK_STATE_SCALE * sum.x);
-      states[state + F * DIM + half_ * DIM + 2 * f + 1] = float16_t(STILL_CHUNK_STATE_SCALE * sum.y);
-    }
-    barrier();
   }
 }

@@ -7,74 +7,85 @@
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 layout(push_constant) uniform block { attention_push push; };
-const uint SUBGROUPS = 4;
 #include "tile_rows.glsl"
-layout(set = 0, binding = 0) readonly buffer b0 { vec4 q[]; };         // (n, H D)
+layout(set = 0, binding = 0) readonly buffer b0 { float q[]; };        // (n, H D)
 layout(set = 0, binding = 1) readonly buffer b1 { uvec4 work_k[]; };   // (G, rows, D)
 layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, rows)
 
-shared uvec4 keys[128 * KEY_ROW / 8];  // of the chunk before and this one; first the queries
-shared float own_logits[64];
-#define LOAD(m, at, layout_) coopMatLoad(m, keys, (at) / 8, KEY_ROW / 8, layout_)
+shared uvec4 keys[64 * KEY_ROW / 8];  // of the chunk before, then of this one
+#include "query_tiles.glsl"
+
+const uint STAGED = 64 * DIM8 / STILL_GROUP;
+uvec4 staged[STAGED];
+// 64 keys from position p0 - 64 on.
+void fetch_keys(uint tid, uint kv, uint p0, uint end) {
+  [[unroll]] for (uint n = 0; n < STAGED; n++) {
+    uint i = tid + n * STILL_GROUP, p = p0 + i / DIM8;
+    staged[n] = p >= 64 && p < end + 64 ? work_k[(kv * push.rows + p - 64 - push.base) * DIM8 + i % DIM8] : uvec4(0);
+  }
+}
+void put_keys(uint tid) {
+  [[unroll]] for (uint n = 0; n < STAGED; n++) {
+    uint i = tid + n * STILL_GROUP;
+    keys[i / DIM8 * (KEY_ROW / 8) + i % DIM8] = staged[n];
+  }
+}
 
 void main() {
   uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y, kv = head / (push.heads / push.kv_heads);
   uint t0 = push.start + gl_WorkGroupID.x * 64, end = push.start + push.count, row0 = 16 * gl_SubgroupID;
-  find_places();
-  [[unroll]] for (uint n = 0; n < 64 * DIM / 4 / STILL_GROUP; n++) {
-    uint i = tid + n * STILL_GROUP;
-    uint r = i / (DIM / 4), c = i % (DIM / 4), t = t0 + r, at = r * (KEY_ROW / 8) + c / 2;
-    vec4 a = t < end ? push.scale * q[((push.row0 + t - push.start) * push.heads + head) * (DIM / 4) + c] : vec4(0);
-    uvec2 halves = uvec2(packFloat2x16(f16vec2(a.xy)), packFloat2x16(f16vec2(a.zw)));
-    if (c % 2 == 0) keys[at].xy = halves;
-    else keys[at].zw = halves;
-  }
-  barrier();
+  fetch_keys(tid, kv, t0, end);
   MATRIX_A x[DIM_TILES];
-  [[unroll]] for (uint k = 0; k < DIM_TILES; k++) LOAD(x[k], row0 * KEY_ROW + 16 * k, ROW_MAJOR);
+  load_queries(t0 + row0, head, push.scale, x);
+  put_keys(tid);
   barrier();
-  [[unroll]] for (uint n = 0; n < 128 * DIM8 / STILL_GROUP; n++) {
-    uint i = tid + n * STILL_GROUP;
-    uint r = i / DIM8, c = i % DIM8, p = t0 + r;  // position + 64
-    bool inside = p >= 64 && p < end + 64;
-    keys[r * (KEY_ROW / 8) + c] = inside ? work_k[(kv * push.rows + p - 64 - push.base) * DIM8 + c] : uvec4(0);
-  }
-  barrier();
+  fetch_keys(tid, kv, t0 + 64, end);
   MATRIX_SUM s[5];
   [[unroll]] for (uint j = 0; j < 5; j++) s[j] = MATRIX_SUM(0.0);
-  [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
-    [[unroll]] for (uint j = 0; j < 5; j++) {
-      MATRIX_B b;
-      LOAD(b, (row0 + 16 * j) * KEY_ROW + 16 * k, COLUMN_MAJOR);
-      s[j] = coopMatMulAdd(x[k], b, s[j]);
+  [[unroll]] for (uint half_ = 0; half_ < 2; half_++) {
+    if (half_ == 1) {
+      barrier();
+      put_keys(tid);
+      barrier();
     }
+    [[unroll]] for (uint j = 0; j < 5; j++) {
+      if ((gl_SubgroupID + j) / 4 != half_) continue;
+      uint at = (gl_SubgroupID + j) % 4 * 16 * KEY_ROW;
+      [[unroll]] for (uint k = 0; k < DIM_TILES; k++) {
+        MATRIX_B b;
+        coopMatLoad(b, keys, (at + 16 * k) / 8, KEY_ROW / 8, COLUMN_MAJOR);
+        s[j] = coopMatMulAdd(x[k], b, s[j]);
+      }
+    }
+  }
   // Column c of the 80 is the token at distance row + 64 - c; the token itself counts apart.
-  float rest[ELEMENTS], sum[ELEMENTS];
+  float rest[ROWS], sum[ROWS], self_logits[ROWS];
+  [[unroll]] for (uint r = 0; r < ROWS; r++) {
+    rest[r] = MINUS_INFINITY;
+    sum[r] = self_logits[r] = 0;
+  }
   uint before = min(t0 + row0, 64);  // columns 64 - before and later exist
   [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
-    rest[e] = MINUS_INFINITY;
     [[unroll]] for (uint j = 0; j < 5; j++) {
       uint c = 16 * j + column_of(e), r = row_of(e);
-      if (c == r + 64) own_logits[row0 + r] = s[j][e];
+      if (c == r + 64) self_logits[own(e)] = s[j][e];
       if (c <= r || c >= r + 64 || c + before < 64) s[j][e] = MINUS_INFINITY;
-      rest[e] = max(rest[e], s[j][e]);
+      rest[own(e)] = max(rest[own(e)], s[j][e]);
     }
   }
   row_max(rest);
-  [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
-    sum[e] = 0;
-    [[unroll]] for (uint j = 0; j < 5; j++) sum[e] += s[j][e] > MINUS_INFINITY ? exp(s[j][e] - rest[e]) : 0.0;
-  }
+  row_sum(self_logits);  // one of the four has it
+  [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
+    [[unroll]] for (uint j = 0; j < 5; j++) sum[own(e)] += s[j][e] > MINUS_INFINITY ? exp(s[j][e] - rest[own(e)]) : 0.0;
   row_sum(sum);
-  uint r = 0;
-  [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {  // the invocation with the row's first column writes
-    if (column_of(e) != 0) continue;
-    r = row0 + row_of(e);
-    if (t0 + r >= end) continue;
-    float own = own_logits[r], most = max(own, rest[e]);
-    float others = sum[e] > 0 ? sum[e] * exp(rest[e] - most) : 0.0;
-    float self = exp(own - most), total = self + others, p = self / total, q_ = others / total;
+  if (gl_SubgroupInvocationID % 4 != 0) return;
+  [[unroll]] for (uint r = 0; r < ROWS; r++) {
+    uint t = t0 + row0 + row_at(r);
+    if (t >= end) continue;
+    float self_logit = self_logits[r], most = max(self_logit, rest[r]);
+    float others = sum[r] > 0 ? sum[r] * exp(rest[r] - most) : 0.0;
+    float self = exp(self_logit - most), total = self + others, p = self / total, q_ = others / total;
     float score = p * log((p + EPSILON) / EPSILON) + (q_ > 0 ? q_ * log(q_) : 0.0);
-    scores[head * push.rows + t0 + r - push.base] = push.metric == 1 ? p : push.metric == 2 ? own : score;
+    scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? self_logit : score;
   }
 }

@@ -1,57 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Rows of 16 x 16 tiles whose elements lie in the registers of a subgroup. Which element an invocation holds is the device's
-// affair: find_places() asks. That element e of a sum and of a MATRIX_A are the same place of the tile is assumed, so that
-// sums become factors without a detour; a device that does otherwise fails the self-check. Needs SUBGROUPS.
-const uint ELEMENTS = 8;   // of a tile in an invocation
-const uint PLACE_ROW = 20;  // 16 columns, the row's result, padding
-shared float places[SUBGROUPS * 16 * PLACE_ROW];
-uint place[ELEMENTS];  // row * PLACE_ROW + column of each element
-uint places0;          // where this subgroup's part begins
+// Rows of 16 x 16 tiles whose elements lie in the registers of a subgroup: element e of invocation i is in row i / 4 or the one
+// 8 below, in column 2 (i mod 4) and the three at distances 1, 8 and 9, for sums, for MATRIX_A and for what is read by rows. That
+// is how an H200 lays them out (driver 580.159); a device that does otherwise fails the self-check.
+#extension GL_KHR_shader_subgroup_shuffle : require
+const uint ELEMENTS = 8, ROWS = 2;  // of a tile in an invocation
 
-void subgroup_sync() {
-  subgroupMemoryBarrierShared();
-  subgroupBarrier();
-}
+uint own(uint e) { return e / 4; }  // which of the invocation's rows
+uint row_at(uint r) { return gl_SubgroupInvocationID / 4 + 8 * r; }
+uint row_of(uint e) { return row_at(own(e)); }
+uint column_of(uint e) { return 2 * (gl_SubgroupInvocationID % 4) + e % 2 + 8 * (e / 2 % 2); }
 
-void find_places() {
-  places0 = gl_SubgroupID * 16 * PLACE_ROW;
-  for (uint i = gl_SubgroupInvocationID; i < 16 * PLACE_ROW; i += 32) places[places0 + i] = float(i);
-  subgroup_sync();
-  MATRIX_SUM index;
-  coopMatLoad(index, places, places0, PLACE_ROW, ROW_MAJOR);
-  [[unroll]] for (uint e = 0; e < ELEMENTS; e++) place[e] = uint(index[e]);
-  subgroup_sync();
-}
-uint row_of(uint e) { return place[e] / PLACE_ROW; }
-uint column_of(uint e) { return place[e] % PLACE_ROW; }
-
-void put_parts(float x[ELEMENTS]) {
-  [[unroll]] for (uint e = 0; e < ELEMENTS; e++) places[places0 + place[e]] = x[e];
-  subgroup_sync();
-}
-// The row's result, put into column 16 by its invocation, for every element.
-void get_rows(out float x[ELEMENTS]) {
-  subgroup_sync();
-  [[unroll]] for (uint e = 0; e < ELEMENTS; e++) x[e] = places[places0 + row_of(e) * PLACE_ROW + 16];
-  subgroup_sync();
-}
-void row_sum(inout float x[ELEMENTS]) {
-  put_parts(x);
-  uint at = places0 + gl_SubgroupInvocationID * PLACE_ROW;
-  if (gl_SubgroupInvocationID < 16) {
-    float sum = 0;
-    [[unroll]] for (uint c = 0; c < 16; c++) sum += places[at + c];
-    places[at + 16] = sum;
+// Over the four invocations that share a row.
+void row_sum(inout float x[ROWS]) {
+  [[unroll]] for (uint r = 0; r < ROWS; r++) {
+    x[r] += subgroupShuffleXor(x[r], 1);
+    x[r] += subgroupShuffleXor(x[r], 2);
   }
-  get_rows(x);
 }
-void row_max(inout float x[ELEMENTS]) {
-  put_parts(x);
-  uint at = places0 + gl_SubgroupInvocationID * PLACE_ROW;
-  if (gl_SubgroupInvocationID < 16) {
-    float most = places[at];
-    [[unroll]] for (uint c = 1; c < 16; c++) most = max(most, places[at + c]);
-    places[at + 16] = most;
+void row_max(inout float x[ROWS]) {
+  [[unroll]] for (uint r = 0; r < ROWS; r++) {
+    x[r] = max(x[r], subgroupShuffleXor(x[r], 1));
+    x[r] = max(x[r], subgroupShuffleXor(x[r], 2));
   }
-  get_rows(x);
 }

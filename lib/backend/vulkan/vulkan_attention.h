@@ -16,10 +16,9 @@ typedef struct still_vulkan_work {
   still_vulkan_buffer features;     /* (H, rows, F): of routed keys, then of queries */
   still_vulkan_buffer key_features; /* (H, rows, F), decays (G, rows, D): vulkan_attention_scan.c */
   still_vulkan_buffer decays;
-  still_vulkan_buffer states;       /* (slots, H, F D + F); f16 sums of the chunks by coopmat */
-  still_vulkan_buffer linear;       /* (H, rows, D) and (H, rows) */
-  still_vulkan_buffer state_copies; /* (slots, H, F D + F) in f16, by coopmat */
-  still_vulkan_buffer parts;        /* decode: partial results */
+  still_vulkan_buffer states; /* (slots, H, F D + F); f16 sums of the chunks by coopmat */
+  still_vulkan_buffer linear; /* (H, rows, D) and (H, rows) */
+  still_vulkan_buffer parts;  /* decode: partial results */
 } still_vulkan_work;
 uint64_t still_vulkan_work_bytes(const still_vulkan_work *work);
 /* The device's work space, made at the first use. */

@@ -285,30 +285,28 @@ static still_status linear_state_coopmat(const block *b) {
             .writes = 1 << 4,
             .groups = {b->push.route_count, b->push.heads, 1},
             .work = work_of(b, b->push.route_count * b->push.chunk, 6.0 * (double)dim)}));
-  return run_as(
-      b, STILL_SHADER_linear_prefix_coopmat_f16, 0,
-      (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state, &b->work->state_copies},
-                              .writes = 1 << 1 | 1 << 2,
-                              .groups = {groups_of(size), 1, 1},
-                              .work = 32.0 * (double)size * (b->push.route_count + 1)});
-}
-
-static still_status linear_branch_coopmat(const block *b) {
-  still_vulkan_attention *a = b->attention;
-  return run_coopmat(
-      b, STILL_SHADER_linear_branch_coopmat_d64,
-      (still_vulkan_dispatch){
-          .buffers = {b->rows->q, &b->work->state_copies, &b->work->linear, &a->map_q_f16},
-          .writes = 1 << 2,
-          .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
-          .work = work_of(b, b->push.count, 6.0 * a->plan->options.head_dim)});
+  return run_as(b, STILL_SHADER_linear_prefix_coopmat_f16, 0,
+                (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state},
+                                        .writes = 3,
+                                        .groups = {groups_of(size), 1, 1},
+                                        .work = 32.0 * (double)size * (b->push.route_count + 1)});
 }
 
 static still_status softmax_branch_coopmat(const block *b) {
   still_vulkan_dispatch dispatch = softmax_dispatch(b);
-  dispatch.groups[0] =
-      tiles_of(b->push.count, STILL_WIDE_GROUP / 2); /* 16 queries of 32 invocations */
+  dispatch.groups[0] = tiles_of(b->push.count, STILL_SOFTMAX_GROUP / 2); /* 16 of 32 invocations */
   return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
+}
+
+/* With the linear branch and the merge. */
+static still_status hybrid_branch_coopmat(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  still_vulkan_dispatch dispatch = softmax_dispatch(b);
+  dispatch.buffers[5] = &b->work->states;
+  dispatch.buffers[8] = &a->map_q_f16;
+  dispatch.groups[0] = tiles_of(b->push.count, STILL_TILE);
+  dispatch.work += work_of(b, b->push.count, 6.0 * a->plan->options.head_dim);
+  return run_coopmat(b, STILL_SHADER_hybrid_branch_coopmat_d64, dispatch);
 }
 
 /* The first tokens of a sliding window's sequence stay visible. */
@@ -360,11 +358,8 @@ static still_status reserve_work(block *b) {
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
   if (!(b->push.flags & STILL_FLAG_LINEAR) || still_vulkan_scans(a->plan)) return STILL_OK;
   const uint64_t states = (b->push.route_count + 1) * heads * 2 * dim * (dim + 1);
+  if (b->coopmat) return still_vulkan_work_reserve(vulkan, &w->states, states * 2);
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
-  if (b->coopmat) {
-    STILL_TRY(still_vulkan_work_reserve(vulkan, &w->state_copies, states * 2));
-    return still_vulkan_work_reserve(vulkan, &w->states, states * 2);
-  }
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
   return still_vulkan_work_reserve(vulkan, &w->states, states * 4);
 }
@@ -411,8 +406,7 @@ static still_status hybrid_block(block *b) {
   const bool linear = b->push.flags & STILL_FLAG_LINEAR;
   if (b->coopmat) {
     if (linear) STILL_TRY(linear_state_coopmat(b));
-    if (linear) STILL_TRY(linear_branch_coopmat(b));
-    STILL_TRY(softmax_branch_coopmat(b));
+    STILL_TRY(linear ? hybrid_branch_coopmat(b) : softmax_branch_coopmat(b));
   } else {
     if (linear) STILL_TRY(linear_state(b));
     if (linear) STILL_TRY(linear_branch(b));

@@ -28,6 +28,7 @@ typedef struct still_vulkan_limits {
   VkDeviceSize heap;          /* most bytes that the allocator takes from one heap */
   uint32_t shared_bytes;      /* of a workgroup */
   uint32_t subgroup;
+  bool shuffles;      /* within subgroups */
   float timestamp_ns; /* of one tick; 0 without timestamps */
 } still_vulkan_limits;
 

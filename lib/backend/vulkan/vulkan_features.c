@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "shaders/shader_interface.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,7 @@ static void read_limits(still_vulkan *vulkan) {
   if (subgroup.supportedStages & VK_SHADER_STAGE_COMPUTE_BIT &&
       (subgroup.supportedOperations & needed) == needed)
     vulkan->features |= STILL_VULKAN_SUBGROUP;
+  limits->shuffles = subgroup.supportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT;
   memcpy(vulkan->pipeline_uuid, properties.properties.pipelineCacheUUID, VK_UUID_SIZE);
   const char *lowered = getenv("STILL_VULKAN_LIMITS");
   lower_limit(lowered, "range=", &limits->storage_range);
@@ -120,13 +122,16 @@ static still_status has_extension(still_vulkan *vulkan, const char *name, bool *
   return result < 0 ? still_vulkan_fail(result, "vkEnumerateDeviceExtensionProperties(") : STILL_OK;
 }
 
-/* f16 x f16 -> f32 tiles of 16 x 16 x 16 in a subgroup of 32: what the *_coopmat shaders are written for. */
+/* f16 x f16 -> f32 tiles of 16 x 16 x 16 in a subgroup of 32, shuffles, large workgroups: what the *_coopmat shaders are
+ * written for. */
 static still_status has_coopmat_tiles(still_vulkan *vulkan, bool *has) {
   *has = false;
   PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR query =
       (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
           vulkan->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
-  if (!query || vulkan->limits.subgroup != 32) return STILL_OK;
+  if (!query || vulkan->limits.subgroup != 32 || !vulkan->limits.shuffles ||
+      vulkan->properties.limits.maxComputeWorkGroupInvocations < STILL_SOFTMAX_GROUP)
+    return STILL_OK;
   VkCooperativeMatrixPropertiesKHR shapes[64];
   memset(shapes, 0, sizeof shapes);
   for (int i = 0; i < 64; i++)
