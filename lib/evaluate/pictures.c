@@ -15,8 +15,9 @@ enum {
   COLUMNS = 3,
   PANEL_WIDTH = 330,
   PANEL_HEIGHT = 250,
+  LEAST_WIDTH = 450, /* what the headings take */
   LINE = 20,
-  NAME_CHARACTERS = 44, /* of a name, in a panel's width */
+  NAME_CHARACTERS = 38, /* of a name, in a panel's width */
 };
 
 /* The cells of a report lie as a grid: lengths, within them runs, within them tasks, within them depths. */
@@ -114,6 +115,7 @@ static void put_name(FILE *out, double x, double y, const char *class, const cha
 }
 
 static void begin_svg(FILE *out, double width, double height, const char *title) {
+  width = fmax(width, LEAST_WIDTH);
   fprintf(out,
           "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %.0f %.0f\" width=\"%.0f\" "
           "height=\"%.0f\" role=\"img\" font-family=\"sans-serif\" font-size=\"11\">\n<title>",
