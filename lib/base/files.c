@@ -31,16 +31,6 @@ static still_status read_all(int handle, const char *path, uint8_t *data, size_t
   return STILL_OK;
 }
 
-/* Large pages: 1 GB of small ones takes 70 ms to give back, when a load is cancelled. Only advice. */
-static void advise_large_pages(uint8_t *data, size_t bytes) {
-#ifdef MADV_HUGEPAGE
-  const size_t page = 2 << 20, skip = (page - (uintptr_t)data % page) % page;
-  if (bytes >= skip + page) madvise(data + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
-#else
-  (void)data, (void)bytes;
-#endif
-}
-
 static still_status fill(still_file *file, int handle, const char *path, bool use_mmap) {
   struct stat info;
   if (fstat(handle, &info)) return fail_system(path, "cannot read");
@@ -61,7 +51,8 @@ static still_status fill(still_file *file, int handle, const char *path, bool us
   void *data;
   STILL_TRY(still_alloc_raw(&data, file->bytes, path));
   file->data = data;
-  advise_large_pages(data, file->bytes);
+  /* 1 GB of small pages takes 70 ms to give back, when a load is cancelled */
+  still_advise_large_pages(data, file->bytes);
   return read_all(handle, path, data, file->bytes);
 }
 
@@ -84,6 +75,10 @@ void still_file_close(still_file *file) {
     still_free((void *)(uintptr_t)file->data);
   still_free(file->path);
   memset(file, 0, sizeof *file);
+}
+
+void still_file_forget(const still_file *file) {
+  if (file->mapped) madvise((void *)(uintptr_t)file->data, file->bytes, MADV_DONTNEED);
 }
 
 uint64_t still_file_bytes(const char *path) {

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* A header of one alignment unit before each block holds its size. */
 typedef struct block_header {
@@ -79,6 +80,16 @@ still_status still_alloc(void **out, size_t count, size_t size, const char *what
   STILL_TRY(still_alloc_raw(out, bytes, what));
   if (bytes) memset(*out, 0, bytes);
   return STILL_OK;
+}
+
+void still_advise_large_pages(void *data, size_t bytes) {
+#ifdef MADV_HUGEPAGE
+  const size_t page = 2 << 20, skip = (page - (uintptr_t)data % page) % page;
+  if (bytes >= skip + page)
+    madvise((char *)data + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+#else
+  (void)data, (void)bytes;
+#endif
 }
 
 still_status still_realloc(void **block, size_t count, size_t size, const char *what) {

@@ -18,6 +18,9 @@ still_status still_alloc(void **out, size_t count, size_t size, const char *what
 /* The same without zeroes, for what is overwritten at once: of large blocks the first touch takes long. */
 still_status still_alloc_raw(void **out, size_t bytes, const char *what);
 
+/* Asks the system to hold this memory in large pages, where it has them. */
+void still_advise_large_pages(void *data, size_t bytes);
+
 /* Typed form: STILL_ALLOC(&array, n, "scores"). */
 #define STILL_ALLOC(out, count, what) still_alloc((void **)(out), (count), sizeof(**(out)), (what))
 

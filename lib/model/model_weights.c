@@ -325,6 +325,10 @@ still_status still_model_weights_open(still_model_weights **out, const char *pat
   return status;
 }
 
+void still_model_weights_forget(const still_model_weights *weights) {
+  if (weights->gguf) still_gguf_forget(weights->gguf);
+}
+
 void still_model_weights_close(still_model_weights *weights) {
   if (!weights) return;
   for (size_t i = 0; i < weights->owned_count; i++) still_free(weights->owned[i]);

@@ -60,6 +60,8 @@ typedef struct still_model_weights {
 still_status still_model_weights_open(still_model_weights **weights, const char *path,
                                       bool use_mmap);
 void still_model_weights_close(still_model_weights *weights);
+/* Gives back the pages of a mapped GGUF that were read so far. */
+void still_model_weights_forget(const still_model_weights *weights);
 
 /* The shape of a layer's matrix. */
 void still_linear_shape(const still_model_config *config, still_linear linear, uint64_t *out,
