@@ -24,7 +24,7 @@ enum {
   LARGE_BLOCK = 256,
   BIAS = 128,
   LINE = 64,
-  AHEAD = 4096
+  AHEAD = 8192
 };
 
 /* ---- activations ---- */
@@ -249,16 +249,12 @@ static inline __m512i dot_split(__m512i codes, __m512i high, __m512i low, __m512
  * cache together. Fewer columns go faster row by row. */
 enum { ROWS = 4, WIDE = 4096 };
 
-/* What is read some KiB later: a tenth of the time, which is spent waiting for memory. Of several rows, into the second
- * cache: the first has no room for it. */
+/* What is read AHEAD bytes later or more, into the second cache: the first has no room for it. Time is spent waiting for
+ * memory. */
 static inline __attribute__((always_inline)) void fetch(const uint8_t *block, const size_t bytes,
-                                                        size_t ahead, const size_t rows) {
+                                                        size_t ahead) {
   const uintptr_t at = (uintptr_t)block + ahead; /* perhaps beyond the array: no harm */
-  for (size_t b = 0; b < bytes; b += LINE)
-    if (rows > 1)
-      _mm_prefetch((const char *)(at + b), _MM_HINT_T1);
-    else
-      _mm_prefetch((const char *)(at + b), _MM_HINT_T0);
+  for (size_t b = 0; b < bytes; b += LINE) _mm_prefetch((const char *)(at + b), _MM_HINT_T1);
 }
 
 /* `parts` <= 8 of `rows` rows; parts, rows, items, bytes: constants, see MATVEC. */
@@ -273,7 +269,7 @@ static inline __attribute__((always_inline)) void fetch(const uint8_t *block, co
     __m512 factor[ROWS];                                                                           \
     UNROLL for (size_t r = 0; r < rows; r++) {                                                     \
       const uint8_t *row = block + r * row_bytes;                                                  \
-      fetch(row, (items) == PART ? parts * (bytes) : (bytes), ahead, rows);                        \
+      fetch(row, (items) == PART ? parts * (bytes) : (bytes), ahead);                              \
       const group_scales scales = type##_scales(row, parts);                                       \
       factor[r] = _mm512_mul_ps(scales.scale, of_x);                                               \
       if (minima)                                                                                  \
@@ -305,7 +301,7 @@ static inline __attribute__((always_inline)) void fetch(const uint8_t *block, co
       float *out, const uint8_t *block, size_t row_bytes, const size_t rows,                       \
       const still_integers *x, size_t dim) {                                                       \
     const size_t tile = rows * row_bytes;                                                          \
-    const size_t ahead = rows > 1 ? (AHEAD + tile - 1) / tile * tile : AHEAD;                      \
+    const size_t ahead = rows > 1 ? (AHEAD + tile - 1) / tile * tile : 2 * AHEAD;                  \
     __m512 sum[ROWS];                                                                              \
     UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();                         \
     size_t part = 0;                                                                               \
@@ -412,6 +408,10 @@ PACK(q6_k, LARGE_BLOCK, 210, 1, 0)
 static inline __m512i lane_words(const uint8_t *block, const int i) {
   return _mm512_loadu_si512(block + i * STILL_LANES * 4);
 }
+/* The half floats after so many words. */
+static inline __m512 lane_halves(const uint8_t *block, const int words) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + words * STILL_LANES * 4)));
+}
 /* The two half floats in words. */
 static inline __m512 low_half(__m512i words) {
   return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
@@ -431,8 +431,7 @@ static inline __m512i q4_0_lane_codes(const uint8_t *block, const int q) {
 }
 static inline __m512 q4_0_lane_scale(const uint8_t *block, const int i) {
   (void)i;
-  const __m256i halves = _mm256_loadu_si256((const void *)(block + 4 * STILL_LANES * 4));
-  return vf_mul(_mm512_cvtph_ps(halves), vf_set(0x1p-4f));
+  return vf_mul(lane_halves(block, 4), vf_set(0x1p-4f));
 }
 
 static inline __m512i q4_1_lane_codes(const uint8_t *block, const int q) {
@@ -488,18 +487,35 @@ static inline __m512i broadcast4(const void *x) {
   return _mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(x)));
 }
 
-#define LANES(type, items, bytes, with_minima)                                                     \
+/* Times 4, as in q6_k_codes; scales are of half parts. */
+static inline __m512i q6_k_lane_codes(const uint8_t *block, const int q) {
+  const int half = q / 32, k = q / 8 % 4;
+  const __m512i pairs = lane_words(block, half * 16 + k % 2 * 8 + q % 8);
+  const __m512i top = lane_words(block, 32 + half * 8 + q % 8);
+  const __m512i low = k < 2 ? _mm512_slli_epi16(pairs, 2) : _mm512_srli_epi16(pairs, 2);
+  const __m512i high = _mm512_slli_epi16(top, 6 - 2 * k);
+  return _mm512_or_si512(_mm512_and_si512(low, all_bytes(0x3c)),
+                         _mm512_and_si512(high, all_bytes(0xc0)));
+}
+static inline __m512 q6_k_lane_scale(const uint8_t *block, const int i) {
+  const __m512i four = lane_words(block, 48 + i / 4);
+  const __m512i whole = _mm512_srai_epi32(_mm512_slli_epi32(four, 24 - i % 4 * 8), 24);
+  return vf_mul(_mm512_cvtepi32_ps(whole), vf_mul(lane_halves(block, 52), vf_set(0x1p-2f)));
+}
+#define q6_k_lane_minimum q4_0_lane_minimum
+
+#define LANES(type, items, bytes, halves, with_minima)                                             \
   /* A block of STILL_LANES rows; its first part is `part`. */                                     \
   static inline __attribute__((always_inline)) vf type##_lane_block(                               \
       vf sum, const uint8_t *block, const still_integers *x, size_t part, size_t dim) {            \
-    UNROLL for (int i = 0; i < (items) / PART; i++) {                                              \
-      const size_t here = part + (size_t)i;                                                        \
+    UNROLL for (int i = 0; i < (items) / PART << (halves); i++) {                                  \
+      const size_t here = part + (size_t)(i >> (halves));                                          \
       const int8_t *values = split_high(x) + part * PART;                                          \
       const int32_t *totals = split_halves(x, dim) + 2 * here;                                     \
-      const int32_t total = totals[0] + totals[1];                                                 \
+      const int32_t total = (halves) ? totals[i % 2] : totals[0] + totals[1];                      \
       __m512i upper = _mm512_setzero_si512(),                                                      \
               lower = _mm512_set1_epi32((with_minima) ? 0 : total);                                \
-      UNROLL for (int q = 8 * i; q < 8 * i + 8; q++) {                                             \
+      UNROLL for (int q = 8 * i >> (halves); q < (8 * i + 8) >> (halves); q++) {                   \
         const __m512i codes = type##_lane_codes(block, q);                                         \
         upper = _mm512_dpbusd_epi32(upper, codes, broadcast4(values + 4 * q));                     \
         lower = _mm512_dpbusd_epi32(lower, codes, broadcast4(values + dim + 4 * q));               \
@@ -516,7 +532,7 @@ static inline __m512i broadcast4(const void *x) {
     for (size_t r = 0; r < rows; r += STILL_LANES) {                                               \
       vf sum = vf_zero();                                                                          \
       for (size_t part = 0; part < dim / PART; part += (items) / PART) {                           \
-        fetch(block, STILL_LANES *(bytes), 2 * AHEAD, STILL_LANES);                                \
+        fetch(block, STILL_LANES *(bytes), AHEAD);                                                 \
         sum = type##_lane_block(sum, block, x, part, dim);                                         \
         block += STILL_LANES * (bytes);                                                            \
       }                                                                                            \
@@ -525,14 +541,14 @@ static inline __m512i broadcast4(const void *x) {
   }                                                                                                \
   static void pack_lanes_##type(still_panel *panel, const void *w, size_t row_bytes, size_t rows,  \
                                 size_t depth) {                                                    \
-    panel->scale_items = PART;                                                                     \
+    panel->scale_items = (halves) ? PART / 2 : PART;                                               \
     panel->has_minima = (with_minima);                                                             \
     if (rows <= STILL_LANES) clear_panel(panel);                                                   \
     for (size_t r = 0; r < rows; r += STILL_LANES) {                                               \
       const uint8_t *block = (const uint8_t *)w + r * row_bytes;                                   \
       for (size_t p = 0; p < depth; p += (items), block += STILL_LANES * (bytes)) {                \
-        UNROLL for (int i = 0; i < (items) / PART; i++)                                            \
-            vf_store(panel->scales[p / PART + (size_t)i] + r, type##_lane_scale(block, i));        \
+        UNROLL for (int i = 0; i < (items) / PART << (halves); i++) vf_store(                      \
+            panel->scales[(p / PART << (halves)) + (size_t)i] + r, type##_lane_scale(block, i));   \
         if (with_minima) {                                                                         \
           UNROLL for (int i = 0; i < (items) / PART; i++)                                          \
               vf_store(panel->minima[p / PART + (size_t)i] + r, type##_lane_minimum(block, i));    \
@@ -542,10 +558,11 @@ static inline __m512i broadcast4(const void *x) {
       }                                                                                            \
     }                                                                                              \
   }
-LANES(q4_0, PART, 18, 0)
-LANES(q4_1, PART, 20, 1)
-LANES(q4_k, LARGE_BLOCK, 144, 1)
-LANES(q5_k, LARGE_BLOCK, 176, 1)
+LANES(q4_0, PART, 18, 0, 0)
+LANES(q4_1, PART, 20, 0, 1)
+LANES(q4_k, LARGE_BLOCK, 144, 0, 1)
+LANES(q5_k, LARGE_BLOCK, 176, 0, 1)
+LANES(q6_k, LARGE_BLOCK, 210, 1, 0)
 #undef LANES
 
 /* ---- products of a panel ----
@@ -706,8 +723,10 @@ void still_kernels_avx512vnni(still_kernels *table) {
   table->lanes_q4_1 = lanes_q4_1;
   table->lanes_q4_k = lanes_q4_k;
   table->lanes_q5_k = lanes_q5_k;
+  table->lanes_q6_k = lanes_q6_k;
   table->pack_lanes_q4_0 = pack_lanes_q4_0;
   table->pack_lanes_q4_1 = pack_lanes_q4_1;
   table->pack_lanes_q4_k = pack_lanes_q4_k;
   table->pack_lanes_q5_k = pack_lanes_q5_k;
+  table->pack_lanes_q6_k = pack_lanes_q6_k;
 }

@@ -89,7 +89,7 @@ TYPE(q4_0, WITH_LANES, 32, 18, 1, 0)
 TYPE(q4_1, WITH_LANES, 32, 20, 2, 0, 2)
 TYPE(q4_k, WITH_LANES, 256, 144, 2, 0, 2)
 TYPE(q5_k, WITH_LANES, 256, 176, 2, 0, 2)
-TYPE(q6_k, NO_LANES, 256, 210, 1, 208)
+TYPE(q6_k, WITH_LANES, 256, 210, 1, 208)
 
 static still_matvec *matvec_at(const still_kernels *kernels, size_t offset) {
   still_matvec *function;
@@ -136,15 +136,18 @@ static uint8_t *random_blocks(check *c, const weight_type *type, size_t blocks) 
 /* The same rows side by side. */
 static uint8_t *side_by_side(check *c, const weight_type *type, const uint8_t *w, size_t rows,
                              size_t row_bytes) {
-  const size_t groups = (rows + STILL_LANES - 1) / STILL_LANES, half = type->bytes % 4;
+  const size_t groups = (rows + STILL_LANES - 1) / STILL_LANES;
+  const size_t half = type->bytes % 4, words = type->bytes - half;
+  const size_t first = half && !type->halves[0] ? half : 0; /* the half float comes first or last */
   uint8_t *out = check_input(c, groups * STILL_LANES, row_bytes);
   memset(out, 0, groups * STILL_LANES * row_bytes);
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < row_bytes; i++) {
       const size_t block = i / type->bytes, byte = i % type->bytes, lane = r % STILL_LANES;
-      const size_t at = byte < half
-                            ? STILL_LANES * (type->bytes - half) + lane * half + byte
-                            : (byte - half) / 4 * 4 * STILL_LANES + lane * 4 + (byte - half) % 4;
+      const size_t word = byte - first;
+      const bool in_words = byte >= first && word < words;
+      const size_t at = in_words ? word / 4 * 4 * STILL_LANES + lane * 4 + word % 4
+                                 : STILL_LANES * words + lane * half + byte - type->halves[0];
       out[r / STILL_LANES * STILL_LANES * row_bytes + block * STILL_LANES * type->bytes + at] =
           w[r * row_bytes + i];
     }
@@ -433,6 +436,7 @@ LANES_TEST(q4_0)
 LANES_TEST(q4_1)
 LANES_TEST(q4_k)
 LANES_TEST(q5_k)
+LANES_TEST(q6_k)
 TEST(q8_0)
 TEST(q4_0)
 TEST(q4_1)
@@ -469,6 +473,7 @@ const check_test check_quantised[] = {
     LANES_ROW(q4_1, 32, 20),
     LANES_ROW(q4_k, 256, 144),
     LANES_ROW(q5_k, 256, 176),
+    LANES_ROW(q6_k, 256, 210),
     {"matmul_pairs", run_pairs, call_pairs, 2. * BENCH_ROWS *STILL_PANEL_ROWS *BENCH_DEPTH, "flop",
      has_pairs},
     {0},

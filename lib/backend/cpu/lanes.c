@@ -9,14 +9,20 @@
 
 enum { WORD = 4, LANES = STILL_LANES };
 
-/* A block of one row: whole words, in Q4_0 after a half float. */
+/* A block of one row: whole words, in Q4_0 after a half float, in Q6_K before one. */
 typedef struct block_layout {
-  size_t bytes, half, words;
+  size_t bytes, words, first_word;
+  size_t half, half_bytes; /* where the half float lies; 0 bytes: there is none */
 } block_layout;
 
 static block_layout layout_of(still_tensor_type type) {
-  const size_t bytes = still_type_traits_get(type)->block_bytes, half = bytes % WORD;
-  return (block_layout){bytes, half, (bytes - half) / WORD};
+  const size_t bytes = still_type_traits_get(type)->block_bytes, half_bytes = bytes % WORD;
+  const bool last = type == STILL_TENSOR_Q6_K;
+  return (block_layout){.bytes = bytes,
+                        .words = bytes / WORD,
+                        .first_word = last ? 0 : half_bytes,
+                        .half = last ? bytes - half_bytes : 0,
+                        .half_bytes = half_bytes};
 }
 
 /* ---- the layout --------------------------------------------------------------------------------- */
@@ -28,8 +34,8 @@ static void lay_block(uint8_t *out, const uint8_t *rows, size_t row_bytes, size_
   for (size_t r = 0; r < count; r++) {
     const uint8_t *row = rows + r * row_bytes;
     for (size_t w = 0; w < layout->words; w++)
-      memcpy(out + (w * LANES + r) * WORD, row + layout->half + w * WORD, WORD);
-    memcpy(halves + r * layout->half, row, layout->half);
+      memcpy(out + (w * LANES + r) * WORD, row + layout->first_word + w * WORD, WORD);
+    memcpy(halves + r * layout->half_bytes, row + layout->half, layout->half_bytes);
   }
 }
 
@@ -39,8 +45,8 @@ static void take_block(uint8_t *rows, size_t row_bytes, size_t count, const uint
   for (size_t r = 0; r < count; r++) {
     uint8_t *row = rows + r * row_bytes;
     for (size_t w = 0; w < layout->words; w++)
-      memcpy(row + layout->half + w * WORD, lanes + (w * LANES + r) * WORD, WORD);
-    memcpy(row, halves + r * layout->half, layout->half);
+      memcpy(row + layout->first_word + w * WORD, lanes + (w * LANES + r) * WORD, WORD);
+    memcpy(row + layout->half, halves + r * layout->half_bytes, layout->half_bytes);
   }
 }
 

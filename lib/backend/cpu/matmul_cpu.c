@@ -87,7 +87,6 @@ static integer_kernels kernels_for(still_tensor_type type) {
   const still_kernels *k = still_kernels_get();
   switch (type) {
   case STILL_TENSOR_Q8_0: return (integer_kernels){k->matvec_q8_0, k->pack_q8_0, NULL, NULL};
-  case STILL_TENSOR_Q6_K: return (integer_kernels){k->matvec_q6_k, k->pack_q6_k, NULL, NULL};
 #define WITH_LANES(name)                                                                           \
   (integer_kernels) {                                                                              \
     k->matvec_##name, k->pack_##name, k->lanes_##name, k->pack_lanes_##name                        \
@@ -96,6 +95,7 @@ static integer_kernels kernels_for(still_tensor_type type) {
   case STILL_TENSOR_Q4_1: return WITH_LANES(q4_1);
   case STILL_TENSOR_Q4_K: return WITH_LANES(q4_k);
   case STILL_TENSOR_Q5_K: return WITH_LANES(q5_k);
+  case STILL_TENSOR_Q6_K: return WITH_LANES(q6_k);
 #undef WITH_LANES
   default: return (integer_kernels){NULL, NULL, NULL, NULL};
   }
