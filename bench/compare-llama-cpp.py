@@ -3,7 +3,8 @@
 """Measures still-run beside llama.cpp: the same GGUF, threads and machine, runs in turn, medians.
 
     bench/compare-llama-cpp.py MODEL.gguf [--depths 0,512,2048,8192] [--attn full,still]
-                               [--runs-file FILE] [--seconds S] [--svg FILE] [--json FILE]
+                               [--also HYBRID.gguf] [--runs-file FILE] [--seconds S]
+                               [--svg FILE] [--json FILE]
 
 For each depth D both read D tokens (prefill) and then produce single tokens (decode). Ratios are
 ours over llama.cpp's: above 1 is faster for tokens/s; for bytes below 1 is smaller. Differences
@@ -216,11 +217,11 @@ def run_still(options, attention, depth, prompt):
     return json.loads(run(command, timeout=options.limit))
 
 
-def run_peer(options, program, tokens):
+def run_peer(options, program, model, tokens):
     command = [
         program,
         "speed",
-        options.model,
+        model,
         options.threads,
         options.cache_type,
         tokens,
@@ -256,10 +257,23 @@ def median_of(runs):
     return out
 
 
+def peers(options):
+    """Columns that llama.cpp runs, and their files."""
+    found = {"llama.cpp": options.model}
+    if options.also:
+        found[f"llama.cpp, {pathlib.Path(options.also).stem}"] = options.also
+    return found
+
+
+def everybody(options):
+    return [*options.attn, *peers(options)]
+
+
 def one_cell(options, program, who, depth, prompt, tokens):
+    model = peers(options).get(who)
     return (
-        run_peer(options, program, tokens)
-        if who == "llama.cpp"
+        run_peer(options, program, model, tokens)
+        if model
         else run_still(options, who, depth, prompt)
     )
 
@@ -287,10 +301,10 @@ def measure(options, program, prompts):
     """{(who, depth): medians}; a cell that fails is said and left out. Cells that --runs-file already has are not
     run again, and none begins after --seconds."""
     rows, broken, begin = read_runs(options), set(), time.monotonic()
-    exact = {row["depth"]: row["tokens"] for row in rows if row["who"] != "llama.cpp"}
+    exact = {row["depth"]: row["tokens"] for row in rows if row["who"] not in peers(options)}
     for turn in range(options.runs):
         for depth, prompt in prompts.items():
-            for who in [*options.attn, "llama.cpp"]:
+            for who in everybody(options):
                 done = [r for r in rows if (r["who"], r["depth"]) == (who, depth)]
                 late = options.seconds and time.monotonic() - begin > options.seconds
                 if len(done) > turn or late or (who, depth) in broken:
@@ -303,7 +317,7 @@ def measure(options, program, prompts):
                     say(f"{who} at {depth}: {error}")
                     broken.add((who, depth))
                     continue
-                if who != "llama.cpp":
+                if who not in peers(options):
                     exact[depth] = one["prompt_tokens"]
                 row = {"of": subject(options), "who": who, "depth": depth}
                 row.update(figures(one), tokens=one["prompt_tokens"])
@@ -393,12 +407,13 @@ def cell(value, peer, scale=1.0):
 
 
 def table(options, results, name, label, scale=1.0):
+    others = [who for who in everybody(options) if who != "llama.cpp"]
     print(f"\n{label}; in brackets over llama.cpp\n")
-    print("| depth | llama.cpp | " + " | ".join(options.attn) + " |")
-    print("| --- " * (len(options.attn) + 2) + "|")
+    print("| depth | llama.cpp | " + " | ".join(others) + " |")
+    print("| --- " * (len(others) + 2) + "|")
     for depth in options.depths:
         peer = results.get(("llama.cpp", depth), {}).get(name)
-        row = [cell(results.get((who, depth), {}).get(name), peer, scale) for who in options.attn]
+        row = [cell(results.get((who, depth), {}).get(name), peer, scale) for who in others]
         print(f"| {depth} | {cell(peer, None, scale)} | " + " | ".join(row) + " |")
 
 
@@ -461,7 +476,7 @@ def write_svg(options, results):
         depths = [d for d in options.depths if name == "decode" or d]
         lines = [
             (who, [(d, results[who, d][name]) for d in depths if results.get((who, d), {}).get(name)])
-            for who in ["llama.cpp", *options.attn]
+            for who in sorted(everybody(options), key=lambda who: who != "llama.cpp")
         ]
         out += svg_panel(lines, depths, left, title)
     pathlib.Path(options.svg).write_text("\n".join(out + ["</svg>"]) + "\n")
@@ -485,6 +500,9 @@ def parse_arguments():
     )
     parser.add_argument("--depths", type=numbers, default=[0, 512, 2048, 4096, 8192])
     parser.add_argument("--attn", type=lambda t: t.split(","), default=["full", "still"])
+    parser.add_argument(
+        "--also", help="another GGUF, which llama.cpp alone runs beside: a hybrid of the same size"
+    )
     parser.add_argument("--budget", type=int, default=512)
     parser.add_argument("--cache-type", choices=["f16", "f32"], default="f16")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

@@ -41,6 +41,12 @@ typedef struct still_panel {
   int scale_items, has_minima;                            /* 32 or 16; 0 or 1 */
 } still_panel;
 
+/* Rows of quantised weights side by side, for types that otherwise take longer to take apart than to
+ * read: STILL_LANES rows at a time, block by block. Of a block first its words of 4 bytes, each
+ * [row], then the half floats, [row], of types with one that shares no word (Q4_0, Q6_K). As many bytes as the rows
+ * have; rows that are not there are 0. backend/cpu/lanes.c writes them. */
+enum { STILL_LANES = 16 };
+
 /* Up to STILL_PANEL_ROWS rows of weights, up to STILL_PAIR_DEPTH columns, as pairs of bf16, weight = high
  * + low: columns by twos. */
 enum { STILL_PAIR_DEPTH = 256, STILL_PAIR_ROWS = 16, STILL_PAIR_COLUMNS = 32 };
@@ -175,6 +181,12 @@ typedef struct still_kernels {
    * depend on that row of X and the panel alone. */
   void (*matmul_panel)(float *c, size_t c_row, const still_integers *x, size_t x_row, size_t first,
                        const still_panel *panel, size_t m, size_t n, size_t depth, int accumulate);
+
+  /* The same of rows side by side. pack: w is a block of the first STILL_LANES rows, the next ones
+   * lie STILL_LANES row_bytes further. A level has both of a type or none. */
+  still_matvec *lanes_q4_0, *lanes_q4_1, *lanes_q4_k, *lanes_q5_k, *lanes_q6_k;
+  still_pack *pack_lanes_q4_0, *pack_lanes_q4_1, *pack_lanes_q4_k, *pack_lanes_q5_k,
+      *pack_lanes_q6_k;
 
   /* Where a level has these three, quantised weights of any type that were converted to floats are
    * multiplied with many rows as pairs of bf16, to 2^-17 of each product; depth is a multiple of 32.

@@ -24,7 +24,7 @@ enum {
   LARGE_BLOCK = 256,
   BIAS = 128,
   LINE = 64,
-  AHEAD = 4096
+  AHEAD = 8192
 };
 
 /* ---- activations ---- */
@@ -245,68 +245,85 @@ static inline __m512i dot_split(__m512i codes, __m512i high, __m512i low, __m512
   return _mm512_add_epi32(_mm512_slli_epi32(upper, 8), _mm512_dpbusd_epi32(start, codes, low));
 }
 
-/* A tenth of the time of one row of activations, which waits for memory. */
-static inline __attribute__((always_inline)) void fetch(const uint8_t *block, const size_t bytes) {
-  const uintptr_t at = (uintptr_t)block + AHEAD; /* perhaps beyond the array: no harm */
-  for (size_t b = 0; b < bytes; b += LINE) _mm_prefetch((const char *)(at + b), _MM_HINT_T0);
+/* Rows of W that share the loads of activations where those (2 to 3 bytes a column) and the weights do not fit into the first
+ * cache together. Fewer columns go faster row by row. */
+enum { ROWS = 4, WIDE = 4096 };
+
+/* What is read AHEAD bytes later or more, into the second cache: the first has no room for it. Time is spent waiting for
+ * memory. */
+static inline __attribute__((always_inline)) void fetch(const uint8_t *block, const size_t bytes,
+                                                        size_t ahead) {
+  const uintptr_t at = (uintptr_t)block + ahead; /* perhaps beyond the array: no harm */
+  for (size_t b = 0; b < bytes; b += LINE) _mm_prefetch((const char *)(at + b), _MM_HINT_T1);
 }
 
-/* Two sums, for the adder's sake. `parts` <= 8 are there; parts, items, bytes: see MATVEC. */
+/* `parts` <= 8 of `rows` rows; parts, rows, items, bytes: constants, see MATVEC. */
 #define GROUP(type, items, bytes, halves, minima)                                                  \
   static inline __attribute__((always_inline)) void type##_group(                                  \
-      __m512 sum[2], const uint8_t *block, const still_integers *x, size_t part, size_t dim,       \
-      const size_t parts) {                                                                        \
-    fetch(block, (items) == PART ? parts * (bytes) : (bytes));                                     \
-    const group_scales scales = type##_scales(block, parts);                                       \
-    const __m512 factor =                                                                          \
-        _mm512_mul_ps(scales.scale, scales_of_x(x->scales + part, parts, halves));                 \
-    if (minima) {                                                                                  \
-      const __m256 sums = _mm256_maskz_loadu_ps((__mmask8)((1u << parts) - 1), x->sums + part);    \
-      sum[1] = _mm512_add_ps(sum[1], _mm512_zextps256_ps512(_mm256_mul_ps(scales.minimum, sums))); \
+      __m512 *sum, const uint8_t *block, size_t row_bytes, size_t ahead, const size_t rows,        \
+      const still_integers *x, size_t part, size_t dim, const size_t parts) {                      \
+    const __mmask8 of_parts = (__mmask8)((1u << parts) - 1);                                       \
+    const __m512 of_x = scales_of_x(x->scales + part, parts, halves);                              \
+    const __m256 sums =                                                                            \
+        minima ? _mm256_maskz_loadu_ps(of_parts, x->sums + part) : _mm256_setzero_ps();            \
+    __m512 factor[ROWS];                                                                           \
+    UNROLL for (size_t r = 0; r < rows; r++) {                                                     \
+      const uint8_t *row = block + r * row_bytes;                                                  \
+      fetch(row, (items) == PART ? parts * (bytes) : (bytes), ahead);                              \
+      const group_scales scales = type##_scales(row, parts);                                       \
+      factor[r] = _mm512_mul_ps(scales.scale, of_x);                                               \
+      if (minima)                                                                                  \
+        sum[r] =                                                                                   \
+            _mm512_add_ps(sum[r], _mm512_zextps256_ps512(_mm256_mul_ps(scales.minimum, sums)));    \
     }                                                                                              \
     UNROLL for (int j = 0; 2 * j < (int)parts; j++) {                                              \
       const int two = 2 * j + 1 < (int)parts;                                                      \
-      const uint8_t *first = block + ((items) == PART ? 2 * j * (bytes) : 0);                      \
-      const __m512i codes = type##_codes(first, two ? first + (bytes) : first, j);                 \
       const size_t at = (part + 2 * (size_t)j) * PART;                                             \
       const __mmask64 there = two ? ~(__mmask64)0 : 0xffffffff;                                    \
       const __m512i high = _mm512_maskz_loadu_epi8(there, split_high(x) + at);                     \
       const __m512i low = _mm512_maskz_loadu_epi8(there, split_high(x) + dim + at);                \
       const __m512i start =                                                                        \
           minima ? _mm512_setzero_si512() : _mm512_maskz_loadu_epi8(there, x->totals + at / 4);    \
-      const __m512 dots = _mm512_cvtepi32_ps(dot_split(codes, high, low, start));                  \
-      const __m512 by = _mm512_permutexvar_ps(scale_places(j, halves), factor);                    \
-      sum[j % 2] = _mm512_fmadd_ps(dots, by, sum[j % 2]);                                          \
+      UNROLL for (size_t r = 0; r < rows; r++) {                                                   \
+        const uint8_t *first = block + r * row_bytes + ((items) == PART ? 2 * j * (bytes) : 0);    \
+        const __m512i codes = type##_codes(first, two ? first + (bytes) : first, j);               \
+        const __m512 dots = _mm512_cvtepi32_ps(dot_split(codes, high, low, start));                \
+        const __m512 by = _mm512_permutexvar_ps(scale_places(j, halves), factor[r]);               \
+        sum[r] = _mm512_fmadd_ps(dots, by, sum[r]);                                                \
+      }                                                                                            \
     }                                                                                              \
   }
 
 /* items values in bytes; halves: scales are of 16; minima: the type has them. */
 #define MATVEC(type, items, bytes, halves, minima)                                                 \
   GROUP(type, items, bytes, halves, minima)                                                        \
+  static inline __attribute__((always_inline)) void type##_rows(                                   \
+      float *out, const uint8_t *block, size_t row_bytes, const size_t rows,                       \
+      const still_integers *x, size_t dim) {                                                       \
+    const size_t tile = rows * row_bytes;                                                          \
+    const size_t ahead = rows > 1 ? (AHEAD + tile - 1) / tile * tile : 2 * AHEAD;                  \
+    __m512 sum[ROWS];                                                                              \
+    UNROLL for (size_t r = 0; r < rows; r++) sum[r] = _mm512_setzero_ps();                         \
+    size_t part = 0;                                                                               \
+    for (; part + GROUP_PARTS <= dim / PART; part += GROUP_PARTS) {                                \
+      type##_group(sum, block, row_bytes, ahead, rows, x, part, dim, GROUP_PARTS);                 \
+      block += (size_t)LARGE_BLOCK / (items) * (bytes);                                            \
+    }                                                                                              \
+    if ((items) == PART) {                                                                         \
+      for (; part + 2 <= dim / PART; part += 2, block += 2 * (bytes))                              \
+        type##_group(sum, block, row_bytes, ahead, rows, x, part, dim, 2);                         \
+      if (part < dim / PART) type##_group(sum, block, row_bytes, ahead, rows, x, part, dim, 1);    \
+    }                                                                                              \
+    for (size_t r = 0; r < rows; r++) out[r] = vf_sum(sum[r]);                                     \
+  }                                                                                                \
   static void matvec_##type(float *out, const void *w, const still_integers *x, size_t rows,       \
                             size_t dim) {                                                          \
     const uint8_t *block = w;                                                                      \
-    for (size_t r = 0; r < rows; r++) {                                                            \
-      __m512 sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};                                  \
-      size_t part = 0;                                                                             \
-      for (; part + GROUP_PARTS <= dim / PART; part += GROUP_PARTS) {                              \
-        type##_group(sum, block, x, part, dim, GROUP_PARTS);                                       \
-        block += (size_t)LARGE_BLOCK / (items) * (bytes);                                          \
-      }                                                                                            \
-      const size_t rest = dim / PART - part;                                                       \
-      switch ((items) == PART ? rest : 0) {                                                        \
-      case 1: type##_group(sum, block, x, part, dim, 1); break;                                    \
-      case 2: type##_group(sum, block, x, part, dim, 2); break;                                    \
-      case 3: type##_group(sum, block, x, part, dim, 3); break;                                    \
-      case 4: type##_group(sum, block, x, part, dim, 4); break;                                    \
-      case 5: type##_group(sum, block, x, part, dim, 5); break;                                    \
-      case 6: type##_group(sum, block, x, part, dim, 6); break;                                    \
-      case 7: type##_group(sum, block, x, part, dim, 7); break;                                    \
-      default: break;                                                                              \
-      }                                                                                            \
-      block += rest * (bytes);                                                                     \
-      out[r] = vf_sum(vf_add(sum[0], sum[1]));                                                     \
-    }                                                                                              \
+    const size_t row_bytes = dim / (items) * (bytes);                                              \
+    size_t r = 0;                                                                                  \
+    for (; dim > WIDE && r + ROWS <= rows; r += ROWS)                                              \
+      type##_rows(out + r, block + r * row_bytes, row_bytes, ROWS, x, dim);                        \
+    for (; r < rows; r++) type##_rows(out + r, block + r * row_bytes, row_bytes, 1, x, dim);       \
   }
 MATVEC(q8_0, PART, 34, 0, 0)
 MATVEC(q4_0, PART, 18, 0, 0)
@@ -320,6 +337,12 @@ MATVEC(q6_k, LARGE_BLOCK, 210, 1, 0)
 /* ---- many rows: weights unpacked into a panel ---- */
 
 enum { PACK_ROWS = 16 };
+
+static void clear_panel(still_panel *panel) {
+  memset(panel->codes, 0, sizeof panel->codes);
+  memset(panel->scales, 0, sizeof panel->scales);
+  memset(panel->minima, 0, sizeof panel->minima);
+}
 
 static inline void store_scales(still_panel *panel, size_t part, size_t row, size_t parts,
                                 const group_scales *of, const int halves) {
@@ -360,11 +383,7 @@ static inline void store_scales(still_panel *panel, size_t part, size_t row, siz
                           size_t depth) {                                                          \
     panel->scale_items = (halves) ? PART / 2 : PART;                                               \
     panel->has_minima = (with_minima);                                                             \
-    if (rows < STILL_PANEL_ROWS) {                                                                 \
-      memset(panel->codes, 0, sizeof panel->codes);                                                \
-      memset(panel->scales, 0, sizeof panel->scales);                                              \
-      memset(panel->minima, 0, sizeof panel->minima);                                              \
-    }                                                                                              \
+    if (rows < STILL_PANEL_ROWS) clear_panel(panel);                                               \
     const uint8_t *block = w;                                                                      \
     for (size_t part = 0; part < depth / PART; part += GROUP_PARTS) {                              \
       type##_pack_group(panel, block, row_bytes, rows, part,                                       \
@@ -379,6 +398,172 @@ PACK(q4_k, LARGE_BLOCK, 144, 0, 1)
 PACK(q5_k, LARGE_BLOCK, 176, 0, 1)
 PACK(q6_k, LARGE_BLOCK, 210, 1, 0)
 #undef PACK
+
+/* ---- rows side by side ----
+ * Lane l of every vector is of row l, so that sums need no adding up at the end and scales no spreading
+ * out: a third of the instructions that rows one after the other take, which for four bits a
+ * weight take longer than memory does. */
+
+/* The i-th word of each row. */
+static inline __m512i lane_words(const uint8_t *block, const int i) {
+  return _mm512_loadu_si512(block + i * STILL_LANES * 4);
+}
+/* The half floats after so many words. */
+static inline __m512 lane_halves(const uint8_t *block, const int words) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(block + words * STILL_LANES * 4)));
+}
+/* The two half floats in words. */
+static inline __m512 low_half(__m512i words) {
+  return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
+}
+static inline __m512 high_half(__m512i words) {
+  return low_half(_mm512_srli_epi32(words, 16));
+}
+/* Four bits of each byte, where they are or moved down. */
+static inline __m512i nibbles(__m512i words, const int high) {
+  return _mm512_and_si512(high ? _mm512_srli_epi16(words, 4) : words, all_bytes(15));
+}
+
+/* Codes of columns 4 q ... of a block, scales of its part (or half part) i, minima of part i. */
+static inline __m512i q4_0_lane_codes(const uint8_t *block, const int q) {
+  const __m512i words = lane_words(block, q % 4);
+  return _mm512_and_si512(q < 4 ? _mm512_slli_epi16(words, 4) : words, all_bytes(0xf0));
+}
+static inline __m512 q4_0_lane_scale(const uint8_t *block, const int i) {
+  (void)i;
+  return vf_mul(lane_halves(block, 4), vf_set(0x1p-4f));
+}
+
+static inline __m512i q4_1_lane_codes(const uint8_t *block, const int q) {
+  return nibbles(lane_words(block, 1 + q % 4), q >= 4);
+}
+static inline __m512 q4_1_lane_scale(const uint8_t *block, const int i) {
+  (void)i;
+  return low_half(lane_words(block, 0));
+}
+static inline __m512 q4_1_lane_minimum(const uint8_t *block, const int i) {
+  (void)i;
+  return high_half(lane_words(block, 0));
+}
+
+/* Six bits of the i-th of eight scales (words 1 and 3) or minima (2 and 3, `high` there). */
+static inline __m512 six_bit_lanes(const uint8_t *block, const int i, const int minimum) {
+  const __m512i first = lane_words(block, 1 + minimum), last = lane_words(block, 3);
+  const int at = i % 4 * 8;
+  __m512i bits = _mm512_and_si512(_mm512_srli_epi32(first, at), _mm512_set1_epi32(63));
+  if (i >= 4)
+    bits = _mm512_or_si512(
+        _mm512_and_si512(_mm512_srli_epi32(last, at + 4 * minimum), _mm512_set1_epi32(15)),
+        _mm512_and_si512(_mm512_srli_epi32(first, at + 2), _mm512_set1_epi32(48)));
+  return _mm512_cvtepi32_ps(bits);
+}
+static inline __m512 k_lane_scale(const uint8_t *block, const int i) {
+  return vf_mul(low_half(lane_words(block, 0)), six_bit_lanes(block, i, 0));
+}
+static inline __m512 k_lane_minimum(const uint8_t *block, const int i) {
+  return vf_mul(vf_sub(vf_zero(), high_half(lane_words(block, 0))), six_bit_lanes(block, i, 1));
+}
+static inline __m512i q4_k_lane_codes(const uint8_t *block, const int q) {
+  return nibbles(lane_words(block, 4 + q / 16 * 8 + q % 8), q / 8 % 2);
+}
+#define q4_k_lane_scale k_lane_scale
+#define q4_k_lane_minimum k_lane_minimum
+static inline __m512i q5_k_lane_codes(const uint8_t *block, const int q) {
+  const __m512i low = nibbles(lane_words(block, 12 + q / 16 * 8 + q % 8), q / 8 % 2);
+  const __m512i high = lane_words(block, 4 + q % 8);
+  const __m512i moved =
+      q / 8 < 4 ? _mm512_slli_epi16(high, 4 - q / 8) : _mm512_srli_epi16(high, q / 8 - 4);
+  return _mm512_or_si512(low, _mm512_and_si512(moved, all_bytes(16)));
+}
+#define q5_k_lane_scale k_lane_scale
+#define q5_k_lane_minimum k_lane_minimum
+
+static inline __m512 q4_0_lane_minimum(const uint8_t *block, const int i) {
+  (void)block, (void)i;
+  return vf_zero();
+}
+
+static inline __m512i broadcast4(const void *x) {
+  return _mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(x)));
+}
+
+/* Times 4, as in q6_k_codes; scales are of half parts. */
+static inline __m512i q6_k_lane_codes(const uint8_t *block, const int q) {
+  const int half = q / 32, k = q / 8 % 4;
+  const __m512i pairs = lane_words(block, half * 16 + k % 2 * 8 + q % 8);
+  const __m512i top = lane_words(block, 32 + half * 8 + q % 8);
+  const __m512i low = k < 2 ? _mm512_slli_epi16(pairs, 2) : _mm512_srli_epi16(pairs, 2);
+  const __m512i high = _mm512_slli_epi16(top, 6 - 2 * k);
+  return _mm512_or_si512(_mm512_and_si512(low, all_bytes(0x3c)),
+                         _mm512_and_si512(high, all_bytes(0xc0)));
+}
+static inline __m512 q6_k_lane_scale(const uint8_t *block, const int i) {
+  const __m512i four = lane_words(block, 48 + i / 4);
+  const __m512i whole = _mm512_srai_epi32(_mm512_slli_epi32(four, 24 - i % 4 * 8), 24);
+  return vf_mul(_mm512_cvtepi32_ps(whole), vf_mul(lane_halves(block, 52), vf_set(0x1p-2f)));
+}
+#define q6_k_lane_minimum q4_0_lane_minimum
+
+#define LANES(type, items, bytes, halves, with_minima)                                             \
+  /* A block of STILL_LANES rows; its first part is `part`. */                                     \
+  static inline __attribute__((always_inline)) vf type##_lane_block(                               \
+      vf sum, const uint8_t *block, const still_integers *x, size_t part, size_t dim) {            \
+    UNROLL for (int i = 0; i < (items) / PART << (halves); i++) {                                  \
+      const size_t here = part + (size_t)(i >> (halves));                                          \
+      const int8_t *values = split_high(x) + part * PART;                                          \
+      const int32_t *totals = split_halves(x, dim) + 2 * here;                                     \
+      const int32_t total = (halves) ? totals[i % 2] : totals[0] + totals[1];                      \
+      __m512i upper = _mm512_setzero_si512(),                                                      \
+              lower = _mm512_set1_epi32((with_minima) ? 0 : total);                                \
+      UNROLL for (int q = 8 * i >> (halves); q < (8 * i + 8) >> (halves); q++) {                   \
+        const __m512i codes = type##_lane_codes(block, q);                                         \
+        upper = _mm512_dpbusd_epi32(upper, codes, broadcast4(values + 4 * q));                     \
+        lower = _mm512_dpbusd_epi32(lower, codes, broadcast4(values + dim + 4 * q));               \
+      }                                                                                            \
+      const vf dots = _mm512_cvtepi32_ps(_mm512_add_epi32(_mm512_slli_epi32(upper, 8), lower));    \
+      sum = vf_fma(vf_mul(dots, type##_lane_scale(block, i)), vf_set(x->scales[here]), sum);       \
+      if (with_minima) sum = vf_fma(type##_lane_minimum(block, i), vf_set(x->sums[here]), sum);    \
+    }                                                                                              \
+    return sum;                                                                                    \
+  }                                                                                                \
+  static void lanes_##type(float *out, const void *w, const still_integers *x, size_t rows,        \
+                           size_t dim) {                                                           \
+    const uint8_t *block = w;                                                                      \
+    for (size_t r = 0; r < rows; r += STILL_LANES) {                                               \
+      vf sum = vf_zero();                                                                          \
+      for (size_t part = 0; part < dim / PART; part += (items) / PART) {                           \
+        fetch(block, STILL_LANES *(bytes), AHEAD);                                                 \
+        sum = type##_lane_block(sum, block, x, part, dim);                                         \
+        block += STILL_LANES * (bytes);                                                            \
+      }                                                                                            \
+      vf_store_n(out + r, sum, smaller(rows - r, STILL_LANES));                                    \
+    }                                                                                              \
+  }                                                                                                \
+  static void pack_lanes_##type(still_panel *panel, const void *w, size_t row_bytes, size_t rows,  \
+                                size_t depth) {                                                    \
+    panel->scale_items = (halves) ? PART / 2 : PART;                                               \
+    panel->has_minima = (with_minima);                                                             \
+    if (rows <= STILL_LANES) clear_panel(panel);                                                   \
+    for (size_t r = 0; r < rows; r += STILL_LANES) {                                               \
+      const uint8_t *block = (const uint8_t *)w + r * row_bytes;                                   \
+      for (size_t p = 0; p < depth; p += (items), block += STILL_LANES * (bytes)) {                \
+        UNROLL for (int i = 0; i < (items) / PART << (halves); i++) vf_store(                      \
+            panel->scales[(p / PART << (halves)) + (size_t)i] + r, type##_lane_scale(block, i));   \
+        if (with_minima) {                                                                         \
+          UNROLL for (int i = 0; i < (items) / PART; i++)                                          \
+              vf_store(panel->minima[p / PART + (size_t)i] + r, type##_lane_minimum(block, i));    \
+        }                                                                                          \
+        UNROLL for (int q = 0; q < (items) / 4; q++)                                               \
+            _mm512_storeu_si512(panel->codes[p / 4 + (size_t)q][r], type##_lane_codes(block, q));  \
+      }                                                                                            \
+    }                                                                                              \
+  }
+LANES(q4_0, PART, 18, 0, 0)
+LANES(q4_1, PART, 20, 0, 1)
+LANES(q4_k, LARGE_BLOCK, 144, 0, 1)
+LANES(q5_k, LARGE_BLOCK, 176, 0, 1)
+LANES(q6_k, LARGE_BLOCK, 210, 1, 0)
+#undef LANES
 
 /* ---- products of a panel ----
  * A tile is 1 .. TILE_ROWS rows of activations by a whole panel. Its sums stay in registers: of
@@ -400,10 +585,6 @@ typedef struct panel_tile {
   const still_panel *panel;
   int accumulate;
 } panel_tile;
-
-static inline __m512i broadcast4(const void *x) {
-  return _mm512_set1_epi32(_mm_cvtsi128_si32(_mm_loadu_si32(x)));
-}
 
 /* dot += codes . x over the items of a scale; the rows of x are 2 x_row bytes apart. */
 static inline __attribute__((always_inline)) void
@@ -538,4 +719,14 @@ void still_kernels_avx512vnni(still_kernels *table) {
   table->pack_q5_k = pack_q5_k;
   table->pack_q6_k = pack_q6_k;
   table->matmul_panel = matmul_panel;
+  table->lanes_q4_0 = lanes_q4_0;
+  table->lanes_q4_1 = lanes_q4_1;
+  table->lanes_q4_k = lanes_q4_k;
+  table->lanes_q5_k = lanes_q5_k;
+  table->lanes_q6_k = lanes_q6_k;
+  table->pack_lanes_q4_0 = pack_lanes_q4_0;
+  table->pack_lanes_q4_1 = pack_lanes_q4_1;
+  table->pack_lanes_q4_k = pack_lanes_q4_k;
+  table->pack_lanes_q5_k = pack_lanes_q5_k;
+  table->pack_lanes_q6_k = pack_lanes_q6_k;
 }

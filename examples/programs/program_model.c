@@ -65,6 +65,9 @@ program_flag program_model_flags[] = {
                1, 65536, "0", "512, on a GPU up to 4096"),
     FLAG_SWITCH("--no-mmap", "read the weights into memory instead of mapping the file",
                 &program_choice.no_mmap),
+    FLAG_SWITCH("--no-repack",
+                "leave quantised weights as they lie in the file, which processes share",
+                &program_choice.no_repack),
     FLAG_HEADING("attention"),
     FLAG_CHOICE("--attn", "KIND", "of all layers, default full, or what the adapter says",
                 &program_choice.attention, attention_word),
@@ -232,6 +235,7 @@ int program_model_open(still_model **model) {
   options.adapter = choice->adapter;
   options.threads = choice->threads;
   options.use_mmap = !choice->no_mmap;
+  options.repack = !choice->no_repack;
   options.progress = program_progress_show;
   options.progress_user = &progress;
   still_status status = still_model_open(model, path, &options);

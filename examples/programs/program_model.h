@@ -10,7 +10,7 @@
 /* What the flags say. -1 = not given: the library's default, or what the adapter says. */
 typedef struct program_model_choice {
   const char *model, *device, *adapter, *layers;
-  int threads, no_mmap, context, block, device_layers;
+  int threads, no_mmap, no_repack, context, block, device_layers;
   int attention, chunk, budget, schedule, keep, metric, routing, window, sinks, cache_type;
   int memory_budget; /* MiB */
   float keep_ratio;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * still-quantize: a GGUF model in blocks of few bits. */
+ * still-quantize: a model, GGUF or Hugging Face folder, as a GGUF in blocks of few bits. */
 #include "program_arguments.h"
 #include "program_terminal.h"
 
@@ -12,7 +12,8 @@ static int threads, report, quiet, help, version;
 
 static const program_flag flags_of_quantize[] = {
     FLAG_HEADING("what to write"),
-    FLAG_TEXT("-m, --model", "FILE", "the GGUF model with float weights", &input),
+    FLAG_TEXT("-m, --model", "PATH",
+              "the model with float weights: a GGUF file or a Hugging Face folder", &input),
     FLAG_TEXT("-o, --output", "FILE", "the GGUF to write; may be the model itself", &output),
     FLAG_TEXT("--type", "NAME", "Q8_0, Q6_K, Q4_K or Q4_0", &type),
     FLAG_RANGE(INTEGER, "-t, --threads", "N", "threads; 0: the physical cores that it may use",
@@ -84,14 +85,29 @@ static int quantize(void) {
   return PROGRAM_DONE;
 }
 
+/* MODEL OUT [TYPE], before any flags; returns how many. */
+static int take_positions(int argc, char **argv) {
+  const char **const places[] = {&input, &output, &type};
+  int taken = 0;
+  for (; taken < 3 && taken + 1 < argc && argv[taken + 1][0] != '-'; taken++)
+    *places[taken] = argv[taken + 1];
+  return taken;
+}
+
 static int start(int argc, char **argv) {
   program_begin("still-quantize");
-  const int failed = program_parse(flags, argc, argv);
+  const int taken = take_positions(argc, argv);
+  argv[taken] = argv[0];
+  const int failed = program_parse(flags, argc - taken, argv + taken);
   if (failed) return failed;
   if (help) {
-    program_help(flags, "still-quantize writes a GGUF model in blocks of few bits.",
-                 "still-quantize -m MODEL.gguf -o SMALL.gguf [--type Q4_K]",
-                 "  still-quantize -m model-f16.gguf -o model-q4.gguf --type Q4_K --report\n");
+    program_help(
+        flags,
+        "still-quantize writes a GGUF model in blocks of few bits, from a GGUF file or from a "
+        "Hugging Face folder (config.json, tokenizer and *.safetensors).",
+        "still-quantize MODEL SMALL.gguf [TYPE] [FLAGS]",
+        "  still-quantize SmolLM2-135M-Instruct/ smollm2.gguf q8_0\n"
+        "  still-quantize -m model-f16.gguf -o model-q4.gguf --type Q4_K --report\n");
     return PROGRAM_DONE;
   }
   if (version) {
@@ -99,7 +115,7 @@ static int start(int argc, char **argv) {
     return PROGRAM_DONE;
   }
   if (!input || !output) {
-    program_complain("-m and -o are needed (see -h)");
+    program_complain("a model and a file to write are needed (-m and -o; see -h)");
     return PROGRAM_USAGE;
   }
   program_terminal_begin(quiet ? -1 : 0);

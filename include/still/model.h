@@ -135,10 +135,13 @@ typedef struct still_model_options {
                                cannot hurt */
   still_progress_callback *progress; /* bytes; NULL = none */
   void *progress_user;
+  int repack; /* 1 (default): a CPU whose kernels want quantised weights in an order of their own gets a copy in that
+                 order, and the mapped file's pages are given back; 0: weights stay as the file has them,
+                 slower, in pages that processes with the same model share. 0 also where use_mmap is */
 } still_model_options;
 
 #define STILL_MODEL_OPTIONS_INIT                                                                   \
-  { sizeof(still_model_options), NULL, -1, NULL, 0, 1, NULL, NULL }
+  { sizeof(still_model_options), NULL, -1, NULL, 0, 1, NULL, NULL, 1 }
 
 /* Opens a GGUF file (one, or the first of shards), or a Hugging Face folder (config.json, tokenizer.json
  * or tokenizer.model, *.safetensors or its sharded index). Everything is checked before anything is used.

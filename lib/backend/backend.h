@@ -41,6 +41,9 @@ typedef struct still_backend_ops {
   /* The CPU keeps a pointer to tensor->data, a GPU uploads it. */
   still_status (*weight_create)(still_backend *backend, const still_tensor *tensor,
                                 still_weight **weight);
+  /* May copy a matrix of the backend into the order in which it multiplies fastest; its tensor's data are then read by
+   * embed alone. The copy stays until the backend ends. NULL: the backend has no such order. */
+  still_status (*weight_arrange)(still_backend *backend, still_weight *weight);
   void (*weight_destroy)(still_backend *backend, still_weight *weight);
   /* Bytes of the backend's own memory that such a weight would take, and that can still be taken. The CPU, which shares
    * the process's memory: 0, and no bound (UINT64_MAX). */

@@ -75,6 +75,10 @@ void still_file_close(still_file *file) {
   memset(file, 0, sizeof *file);
 }
 
+void still_file_forget(const still_file *file) {
+  if (file->mapped) madvise((void *)(uintptr_t)file->data, file->bytes, MADV_DONTNEED);
+}
+
 uint64_t still_file_bytes(const char *path) {
   struct stat info;
   return stat(path, &info) ? 0 : (uint64_t)info.st_size;

@@ -20,6 +20,9 @@ typedef struct still_file {
  * the system's reason), MEMORY. Directories are refused. */
 still_status still_file_open(still_file *file, const char *path, bool use_mmap);
 void still_file_close(still_file *file);
+/* Gives back the memory of a mapped file's pages; they come again, from the system's cache or the disk, when they are
+ * read. */
+void still_file_forget(const still_file *file);
 /* Of the file of that name; 0 where there is none. */
 uint64_t still_file_bytes(const char *path);
 

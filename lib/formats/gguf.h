@@ -40,6 +40,8 @@ still_status still_gguf_open(still_gguf **gguf, const char *path, bool use_mmap)
 /* The same from bytes in memory (fuzzing); the bytes must stay. */
 still_status still_gguf_open_memory(still_gguf **gguf, const void *data, size_t bytes);
 void still_gguf_close(still_gguf *gguf);
+/* Gives back the pages that were read so far, where files are mapped. */
+void still_gguf_forget(const still_gguf *gguf);
 
 size_t still_gguf_tensor_count(const still_gguf *gguf);
 const still_tensor *still_gguf_tensor(const still_gguf *gguf, size_t index);

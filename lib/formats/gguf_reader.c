@@ -259,6 +259,11 @@ static still_status parse(still_gguf *gguf) {
   return take_tensors(gguf, &c, tensors);
 }
 
+void still_gguf_forget(const still_gguf *gguf) {
+  still_file_forget(&gguf->file);
+  for (size_t i = 0; i < gguf->shard_count; i++) still_gguf_forget(gguf->shards[i]);
+}
+
 void still_gguf_close(still_gguf *gguf) {
   if (!gguf) return;
   for (size_t i = 0; i < gguf->shard_count; i++) still_gguf_close(gguf->shards[i]);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * A whole GGUF file into a smaller one, tensor by tensor, rows in parallel. */
-#include <still/quantize.h>
+ * A whole model into a smaller GGUF file, tensor by tensor, rows in parallel. */
+#include "formats/quantize_model.h"
 
 #include "base/memory.h"
 #include "base/threads.h"
-#include "formats/gguf.h"
 
 #include <math.h>
 #include <string.h>
+#include <strings.h>
 
 /* Values between two calls of the progress callback: some milliseconds of the slowest type. */
 #define SLAB_VALUES ((uint64_t)1 << 18)
@@ -31,7 +31,7 @@ typedef struct row_error {
 typedef struct job {
   const still_quantize_options *options;
   const struct target *target;
-  still_gguf *source;
+  const still_quantize_source *source;
   int threads;
   uint8_t *out;      /* one tensor's blocks */
   float *rows;       /* two for each thread */
@@ -43,7 +43,7 @@ typedef struct job {
 static still_status find_target(const char *name, const struct target **target) {
   for (size_t i = 0; i < sizeof targets / sizeof targets[0]; i++) {
     *target = &targets[i];
-    if (!strcmp(still_type_traits_get(targets[i].type)->name, name)) return STILL_OK;
+    if (!strcasecmp(still_type_traits_get(targets[i].type)->name, name)) return STILL_OK;
   }
   return still_fail(STILL_ERROR_ARGUMENT,
                     "quantize: type '%.40s' is unknown; known are Q8_0, Q6_K, Q4_K and Q4_0", name);
@@ -60,6 +60,8 @@ static bool fits(const still_tensor *tensor, still_tensor_type type) {
 }
 
 static still_tensor_type type_of_output(const struct target *target, const still_tensor *tensor) {
+  /* vectors of 16 bits as other programs want them */
+  if (tensor->dimensions == 1 && is_float(tensor->type)) return STILL_TENSOR_F32;
   const size_t length = strlen(tensor->name);
   const bool weight = length > 7 && !strcmp(tensor->name + length - 7, ".weight");
   if (!weight || tensor->dimensions < 2 || !is_float(tensor->type)) return tensor->type;
@@ -150,8 +152,9 @@ static void report(const job *j, const still_tensor *tensor, const still_tensor 
 /* The writer asks for each tensor in turn. */
 static still_status produce(void *user, size_t index, const void **data) {
   job *j = user;
-  const still_tensor *tensor = still_gguf_tensor(j->source, index);
-  still_tensor planned;
+  still_tensor given = j->source->tensors[index], planned;
+  const still_tensor *tensor = &given;
+  if (j->source->load) STILL_TRY(j->source->load(j->source->user, index, &given.data));
   STILL_TRY(plan_tensor(j, tensor, &planned));
   *data = tensor->data;
   uint64_t rows = 0;
@@ -172,8 +175,8 @@ static still_status produce(void *user, size_t index, const void **data) {
 /* Plans every tensor and makes room for the largest. */
 static still_status plan(job *j, still_gguf_writer *writer) {
   uint64_t blocks = 0, rows = 0;
-  for (size_t i = 0; i < still_gguf_tensor_count(j->source); i++) {
-    const still_tensor *tensor = still_gguf_tensor(j->source, i);
+  for (size_t i = 0; i < j->source->count; i++) {
+    const still_tensor *tensor = &j->source->tensors[i];
     still_tensor planned;
     STILL_TRY(plan_tensor(j, tensor, &planned));
     j->total += tensor->bytes;
@@ -200,26 +203,26 @@ static still_status plan(job *j, still_gguf_writer *writer) {
 static still_status write_model(job *j, still_gguf_writer *writer, const char *output) {
   STILL_TRY(still_gguf_put_u32(writer, "general.file_type", j->target->file_type));
   STILL_TRY(still_gguf_put_u32(writer, "general.quantization_version", 2));
-  STILL_TRY(still_gguf_put_all(writer, j->source));
+  STILL_TRY(j->source->put_metadata(j->source->user, writer));
   STILL_TRY(plan(j, writer));
   return still_gguf_write_from(writer, output, produce, j);
 }
 
-still_status still_quantize(const char *input, const char *output,
-                            const still_quantize_options *options) {
-  static const still_quantize_options defaults = STILL_QUANTIZE_OPTIONS_INIT;
-  if (!options) options = &defaults;
+still_status still_quantize_check(const still_quantize_options *options) {
+  const struct target *target;
   STILL_TRY(STILL_CHECK_OPTIONS_SIZE(options, still_quantize_options));
-  job j = {.options = options, .threads = still_resolve_threads(options->threads)};
+  return find_target(options->type, &target);
+}
+
+still_status still_quantize_from(const still_quantize_source *source, const char *output,
+                                 const still_quantize_options *options) {
+  job j = {
+      .options = options, .source = source, .threads = still_resolve_threads(options->threads)};
   still_gguf_writer *writer = NULL;
   STILL_TRY(find_target(options->type, &j.target));
-  STILL_TRY(still_gguf_open(&j.source, input, true));
   still_status status = still_gguf_writer_create(&writer);
   if (!status) status = write_model(&j, writer, output);
-  if (status == STILL_ERROR_ARGUMENT || status == STILL_ERROR_NUMERIC)
-    still_fail_in(status, "%s", input);
   still_gguf_writer_destroy(writer);
-  still_gguf_close(j.source);
   still_free(j.out);
   still_free(j.errors);
   still_free(j.rows);

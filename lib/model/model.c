@@ -21,6 +21,7 @@ typedef struct placement {
 } placement;
 
 static still_status report(placement *placing, uint64_t bytes) {
+  if (placing->model->repack) still_model_weights_forget(placing->model->weights);
   placing->done += bytes;
   return still_progress_add(bytes);
 }
@@ -49,6 +50,16 @@ static still_status place(placement *placing, still_placed *placed, const still_
     status = place_on_host(placing, placed, tensor);
   }
   return status;
+}
+
+/* A matrix that activations are multiplied with. */
+static still_status place_matrix(placement *placing, still_placed *placed,
+                                 const still_tensor *tensor, bool on_host) {
+  STILL_TRY(place(placing, placed, tensor, on_host));
+  still_model *model = placing->model;
+  still_backend *backend = on_host || placed->on_host ? model->host : model->device;
+  if (!model->repack || !placed->weight || !backend->ops->weight_arrange) return STILL_OK;
+  return backend->ops->weight_arrange(backend, placed->weight);
 }
 
 static still_status place_floats(placement *placing, still_placed *placed, const char *name,
@@ -101,7 +112,7 @@ static still_status place_layer(placement *placing, int index) {
     STILL_TRY(place(placing, vectors[i].to, vectors[i].from, to->on_host));
   uint64_t bytes = 0;
   for (int l = 0; l < STILL_BASE_LINEARS; l++) {
-    STILL_TRY(place(placing, &to->linear[l], &from->linear[l], to->on_host));
+    STILL_TRY(place_matrix(placing, &to->linear[l], &from->linear[l], to->on_host));
     bytes += from->linear[l].bytes;
   }
   STILL_TRY(place_adapter(placing, index));
@@ -113,12 +124,15 @@ static still_status place_ends(placement *placing, bool first_on_host, bool last
   const still_model_weights *weights = placing->model->weights;
   still_placement *to = placing->to;
   const uint64_t half = (uint64_t)weights->config.head_dim / 2;
-  STILL_TRY(place(placing, &to->embedding, &weights->embedding, first_on_host));
+  const bool tied =
+      weights->output.name == weights->embedding.name && first_on_host == last_on_host;
+  STILL_TRY(
+      (tied ? place_matrix : place)(placing, &to->embedding, &weights->embedding, first_on_host));
   STILL_TRY(place(placing, &to->output_norm, &weights->output_norm, last_on_host));
-  if (weights->output.name == weights->embedding.name && first_on_host == last_on_host)
-    to->output = to->embedding; /* tied: one copy */
+  if (tied)
+    to->output = to->embedding; /* one copy */
   else
-    STILL_TRY(place(placing, &to->output, &weights->output, last_on_host));
+    STILL_TRY(place_matrix(placing, &to->output, &weights->output, last_on_host));
   if (!last_on_host)
     STILL_TRY(place_floats(placing, &to->frequencies, "frequencies", weights->frequencies, 0, half,
                            false));
@@ -301,6 +315,7 @@ static still_status fill(still_model *model, const char *path, const still_model
   STILL_TRY(open_tokenizer(model, path));
   STILL_TRY(open_backends(model, options));
   STILL_TRY(choose_layers(model, options));
+  model->repack = options->use_mmap && options->repack;
   progress->total = progress->done + model->weights->bytes;
   placement placing = {.model = model, .to = &model->placed};
   STILL_TRY(place_all(&placing, model->device_layers));

@@ -261,6 +261,59 @@ still_status still_model_config_from_gguf(still_model_config *config, const stil
   return status ? still_fail_in(status, "%s", where) : STILL_OK;
 }
 
+/* Writing. */
+
+static still_status put_text(still_gguf_writer *writer, const char *key, const char *text) {
+  return still_gguf_put_string(writer, key, text, strlen(text));
+}
+
+static still_status put_number(still_gguf_writer *writer, const char *prefix, const char *name,
+                               double value) {
+  char key[128];
+  full_key(key, &(gguf_source){.prefix = prefix}, name);
+  return still_gguf_put_f32(writer, key, (float)value);
+}
+
+static still_status put_integer(still_gguf_writer *writer, const char *prefix, const char *name,
+                                int value) {
+  char key[128];
+  full_key(key, &(gguf_source){.prefix = prefix}, name);
+  return still_gguf_put_u32(writer, key, (uint32_t)value);
+}
+
+static still_status put_scaling(still_gguf_writer *writer, const char *prefix,
+                                const still_rope *rope) {
+  const bool yarn = rope->scaling == STILL_ROPE_YARN;
+  if (!yarn && rope->scaling != STILL_ROPE_LINEAR) return STILL_OK;
+  char key[128];
+  full_key(key, &(gguf_source){.prefix = prefix}, "rope.scaling.type");
+  STILL_TRY(put_text(writer, key, yarn ? "yarn" : "linear"));
+  STILL_TRY(put_number(writer, prefix, "rope.scaling.factor", rope->factor));
+  if (!yarn) return STILL_OK;
+  const double derived = rope->factor > 1 ? 0.1 * log(rope->factor) + 1 : 1;
+  STILL_TRY(put_integer(writer, prefix, "rope.scaling.original_context_length",
+                        (int)rope->original_context));
+  STILL_TRY(
+      put_number(writer, prefix, "rope.scaling.attn_factor", rope->attention_factor / derived));
+  STILL_TRY(put_number(writer, prefix, "rope.scaling.yarn_beta_fast", rope->beta_fast));
+  return put_number(writer, prefix, "rope.scaling.yarn_beta_slow", rope->beta_slow);
+}
+
+still_status still_model_config_put(still_gguf_writer *writer, const still_model_config *config) {
+  const char *prefix = config->architecture->gguf;
+  STILL_TRY(put_text(writer, "general.architecture", prefix));
+  if (*config->name) STILL_TRY(put_text(writer, "general.name", config->name));
+  for (int i = 0; i < INTEGER_FIELDS; i++) {
+    const int value = *(const int *)((const char *)config + integer_fields[i].offset);
+    if (value) STILL_TRY(put_integer(writer, prefix, integer_fields[i].gguf, value));
+  }
+  STILL_TRY(put_integer(writer, prefix, "attention.value_length", config->head_dim));
+  STILL_TRY(put_integer(writer, prefix, "rope.dimension_count", config->head_dim));
+  STILL_TRY(put_number(writer, prefix, "attention.layer_norm_rms_epsilon", config->norm_eps));
+  STILL_TRY(put_number(writer, prefix, "rope.freq_base", config->rope.theta));
+  return put_scaling(writer, prefix, &config->rope);
+}
+
 /* ---- config.json -------------------------------------------------------------------------------- */
 
 static still_status json_architecture(const still_json *json, still_model_config *config) {

@@ -62,6 +62,11 @@ still_status still_model_config_from_gguf(still_model_config *config, const stil
 still_status still_model_config_from_json(still_model_config *config, const char *text,
                                           size_t bytes, const char *where);
 
+/* Puts it into the metadata of a GGUF file. Llama 3's scaling has no key: it goes into the tensor rope_freqs.weight, whose
+ * head_dim / 2 values still_rope_factors tells. */
+still_status still_model_config_put(still_gguf_writer *writer, const still_model_config *config);
+void still_rope_factors(const still_rope *rope, int head_dim, float *factors);
+
 /* Rotation frequencies in radians a token, head_dim / 2 of them, and the factor of cosine and sine (1 but for
  * YARN). factors: the head_dim / 2 divisors of GGUF's rope_freqs tensor, or NULL. */
 void still_rope_frequencies(const still_rope *rope, int head_dim, const float *factors,

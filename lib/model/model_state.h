@@ -41,6 +41,7 @@ struct still_model {
   uint64_t adapter_hash;      /* of its numbers; 0: none */
   still_tokenizer *tokenizer; /* NULL: the files hold none */
   int threads;
+  bool repack; /* what the CPU multiplies with lies in the order that it likes best */
 
   still_backend *device;
   still_backend

@@ -325,6 +325,10 @@ still_status still_model_weights_open(still_model_weights **out, const char *pat
   return status;
 }
 
+void still_model_weights_forget(const still_model_weights *weights) {
+  if (weights->gguf) still_gguf_forget(weights->gguf);
+}
+
 void still_model_weights_close(still_model_weights *weights) {
   if (!weights) return;
   for (size_t i = 0; i < weights->owned_count; i++) still_free(weights->owned[i]);
@@ -334,4 +338,78 @@ void still_model_weights_close(still_model_weights *weights) {
   still_gguf_close(weights->gguf);
   still_safetensors_close(weights->safetensors);
   still_free(weights);
+}
+
+/* ---- as a GGUF file names them ------------------------------------------------------------------ */
+
+static void list_tensor(still_gguf_tensors *list, const still_tensor *tensor, const char *gguf,
+                        int layer, const char *suffix) {
+  if (!tensor->data) return;
+  char *name = list->names[list->count];
+  if (layer < 0)
+    snprintf(name, sizeof *list->names, "%s.%s", gguf, suffix);
+  else
+    snprintf(name, sizeof *list->names, "blk.%d.%s.%s", layer, gguf, suffix);
+  list->tensors[list->count] = *tensor;
+  list->tensors[list->count++].name = name;
+}
+
+static void list_parts(still_gguf_tensors *list, const still_model_weights *weights,
+                       const part *parts, size_t count, int layer, const char *suffix) {
+  const char *base = layer < 0 ? (const char *)weights : (const char *)&weights->layers[layer];
+  for (size_t i = 0; i < count; i++)
+    list_tensor(list, (const still_tensor *)(base + parts[i].offset), parts[i].gguf, layer, suffix);
+}
+
+/* q and k, and their biases, of the families whose GGUF files have another order. */
+static void mark_permuted(still_gguf_tensors *list, const still_model_config *config) {
+  for (size_t i = 0; config->architecture->gguf_permuted && i < list->count; i++) {
+    const bool q = strstr(list->names[i], ".attn_q.") != NULL;
+    const bool k = strstr(list->names[i], ".attn_k.") != NULL;
+    list->permuted_heads[i] = q ? config->heads : k ? config->kv_heads : 0;
+  }
+}
+
+static still_status list_rope_factors(still_gguf_tensors *list, const still_model_config *config) {
+  const size_t half = (size_t)config->head_dim / 2;
+  if (config->rope.scaling != STILL_ROPE_LLAMA3) return STILL_OK;
+  STILL_TRY(STILL_ALLOC(&list->rope_factors, half, "factors of the rotation"));
+  still_rope_factors(&config->rope, config->head_dim, list->rope_factors);
+  const still_tensor tensor = {.type = STILL_TENSOR_F32,
+                               .dimensions = 1,
+                               .shape = {half},
+                               .data = list->rope_factors,
+                               .bytes = half * sizeof(float)};
+  list_tensor(list, &tensor, "rope_freqs", -1, "weight");
+  return STILL_OK;
+}
+
+#define LIST_ALL(parts, layer, suffix)                                                             \
+  list_parts(list, weights, parts, sizeof(parts) / sizeof((parts)[0]), layer, suffix)
+
+still_status still_gguf_tensors_of(still_gguf_tensors *list, const still_model_weights *weights) {
+  const still_model_config *config = &weights->config;
+  const size_t room = (size_t)config->layers * LAYER_TENSORS + 4;
+  *list = (still_gguf_tensors){0};
+  STILL_TRY(STILL_ALLOC(&list->tensors, room, "the list of tensors"));
+  STILL_TRY(STILL_ALLOC(&list->permuted_heads, room, "the list of tensors"));
+  STILL_TRY(STILL_ALLOC(&list->names, room, "names of tensors"));
+  list_parts(list, weights, &embedding_part, 1, -1, "weight");
+  list_parts(list, weights, &output_norm_part, 1, -1, "weight");
+  if (!config->tied_embeddings) list_parts(list, weights, &output_part, 1, -1, "weight");
+  for (int i = 0; i < config->layers; i++) {
+    LIST_ALL(linear_parts, i, "weight");
+    LIST_ALL(norm_parts, i, "weight");
+    LIST_ALL(bias_parts, i, "bias");
+    LIST_ALL(head_norm_parts, i, "weight");
+  }
+  mark_permuted(list, config);
+  return list_rope_factors(list, config);
+}
+
+void still_gguf_tensors_free(still_gguf_tensors *list) {
+  still_free(list->tensors);
+  still_free(list->permuted_heads);
+  still_free(list->names);
+  still_free(list->rope_factors);
 }

@@ -61,6 +61,21 @@ still_status still_model_weights_open(still_model_weights **weights, const char 
                                       bool use_mmap);
 void still_model_weights_close(still_model_weights *weights);
 
+/* A folder's tensors by the names that they have in a GGUF file. */
+typedef struct still_gguf_tensors {
+  still_tensor *tensors;
+  int *permuted_heads; /* > 0: the rows of so many heads are still in Hugging Face order */
+  size_t count;
+  char (*names)[64];
+  float *rope_factors; /* of the last one, rope_freqs.weight, where there is one */
+} still_gguf_tensors;
+/* MEMORY. Free it even then. */
+still_status still_gguf_tensors_of(still_gguf_tensors *list, const still_model_weights *weights);
+void still_gguf_tensors_free(still_gguf_tensors *list);
+
+/* Gives back the pages of a mapped GGUF that were read so far. */
+void still_model_weights_forget(const still_model_weights *weights);
+
 /* The shape of a layer's matrix. */
 void still_linear_shape(const still_model_config *config, still_linear linear, uint64_t *out,
                         uint64_t *in);

@@ -43,3 +43,10 @@ void still_rope_frequencies(const still_rope *rope, int head_dim, const float *f
   }
   *scale = rope->scaling == STILL_ROPE_YARN ? (float)rope->attention_factor : 1.0f;
 }
+
+void still_rope_factors(const still_rope *rope, int head_dim, float *factors) {
+  for (int i = 0; i < head_dim / 2; i++) {
+    const double frequency = pow(rope->theta, -2.0 * i / head_dim);
+    factors[i] = (float)(frequency / llama3_frequency(rope, frequency));
+  }
+}

@@ -66,11 +66,8 @@ static still_status parse(still_chat_template *chat, const char *text) {
 }
 
 still_status still_chat_template_parse(still_chat_template *chat, const char *text, size_t bytes) {
-  char *copy;
-  STILL_TRY(copy_range(&copy, text, text + bytes));
-  const still_status status = parse(chat, copy);
-  still_free(copy);
-  return status;
+  STILL_TRY(copy_range(&chat->text, text, text + bytes));
+  return parse(chat, chat->text);
 }
 
 void still_chat_template_free(still_chat_template *chat) {
@@ -78,5 +75,6 @@ void still_chat_template_free(still_chat_template *chat) {
   still_free(chat->open);
   still_free(chat->close);
   still_free(chat->beginning);
+  still_free(chat->text);
   memset(chat, 0, sizeof *chat);
 }

@@ -27,6 +27,7 @@ typedef struct still_chat_template {
   bool space_answers;   /* MISTRAL: a space before the assistant's text, */
   bool space_ends;      /* and one after its end token */
   char *beginning;      /* UNKNOWN: the first characters, for the sentence */
+  char *text;           /* the template itself */
 } still_chat_template;
 
 /* Recognises a template. MEMORY only. */

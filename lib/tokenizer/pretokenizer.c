@@ -29,22 +29,27 @@ enum { MOST_STAGES = 4 };
 /* Each stage cuts the pieces of the one before. */
 typedef struct known_split {
   const char *name;
-  const char *gguf; /* values of tokenizer.ggml.pre, each between spaces */
+  const char *gguf;    /* values of tokenizer.ggml.pre, each between spaces */
+  const char *written; /* the one that is written */
   const char *stages[2];
 } known_split;
 
 static const known_split known[] = {
-    {"gpt2", " gpt-2 gpt2 ", {gpt2_pattern}},
-    {"smollm", " smollm starcoder refact command-r codeshell ", {digit_pattern, gpt2_pattern}},
-    {"llama3", " llama3 llama-v3 llama-bpe falcon3 smaug-bpe dbrx ", {llama3_pattern}},
-    {"qwen2", " qwen2 stablelm2 deepseek-r1-qwen megrez ", {qwen2_pattern}},
-    {"tekken", " tekken ", {tekken_pattern}},
+    {"gpt2", " gpt-2 gpt2 ", "gpt-2", {gpt2_pattern}},
+    {"smollm",
+     " smollm starcoder refact command-r codeshell ",
+     "smollm",
+     {digit_pattern, gpt2_pattern}},
+    {"llama3", " llama3 llama-v3 llama-bpe falcon3 smaug-bpe dbrx ", "llama-bpe", {llama3_pattern}},
+    {"qwen2", " qwen2 stablelm2 deepseek-r1-qwen megrez ", "qwen2", {qwen2_pattern}},
+    {"tekken", " tekken ", "tekken", {tekken_pattern}},
 };
 enum { KNOWN = sizeof known / sizeof *known };
 
 struct still_pretokenizer {
   pcre2_general_context *context;
   pcre2_code *stages[MOST_STAGES];
+  const char *patterns[MOST_STAGES]; /* of those, from above */
   int stage_count;
 };
 
@@ -98,6 +103,7 @@ static still_status add_stage(still_pretokenizer *p, const char *pattern) {
   pcre2_compile_context_free(compile);
   if (!code) return still_fail(STILL_ERROR_MEMORY, "pre_tokenizer: pattern: PCRE2 error %d", error);
   pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* where that fails, matching interprets */
+  p->patterns[p->stage_count] = pattern;
   p->stages[p->stage_count++] = code;
   return STILL_OK;
 }
@@ -154,6 +160,19 @@ const char *still_pretokenizer_name_of_gguf(const char *pre, size_t length) {
   for (size_t k = 0; k < KNOWN; k++)
     if (strstr(known[k].gguf, word)) return known[k].name;
   return NULL;
+}
+
+const char *still_pretokenizer_gguf_name(const still_pretokenizer *p) {
+  for (size_t k = 0; k < KNOWN; k++)
+    if (p->patterns[0] == known[k].stages[0] && p->patterns[1] == known[k].stages[1] &&
+        !p->patterns[2])
+      return known[k].written;
+  return NULL;
+}
+
+bool still_pretokenizer_keeps_words(const char *gguf_name) {
+  const char *name = still_pretokenizer_name_of_gguf(gguf_name, strlen(gguf_name));
+  return name && (!strcmp(name, "llama3") || !strcmp(name, "tekken"));
 }
 
 /* ---- from tokenizer.json */

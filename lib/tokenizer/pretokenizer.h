@@ -12,6 +12,10 @@ still_status still_pretokenizer_create(still_pretokenizer **pretokenizer, const 
 /* The name for what GGUF's tokenizer.ggml.pre says (several models share a pattern); NULL if
  * unknown. */
 const char *still_pretokenizer_name_of_gguf(const char *pre, size_t length);
+/* A name that tokenizer.ggml.pre has for it; NULL: none. */
+const char *still_pretokenizer_gguf_name(const still_pretokenizer *pretokenizer);
+/* Whether that name also says that a word which is a token is not merged. */
+bool still_pretokenizer_keeps_words(const char *gguf_name);
 /* From "pre_tokenizer" of a tokenizer.json: ByteLevel, Digits, Split by one of the known patterns,
  * and Sequences of these. UNSUPPORTED names what is none of them. */
 still_status still_pretokenizer_from_json(still_pretokenizer **pretokenizer,

@@ -19,6 +19,12 @@ still_status still_tokenizer_from_gguf(still_tokenizer **tokenizer, const still_
  * folder has no vocabulary. */
 still_status still_tokenizer_from_folder(still_tokenizer **tokenizer, const char *folder);
 
+/* Puts all of that into the metadata of a GGUF file, for a model of `count` ids; ids without a token become "[PAD7]". What
+ * GGUF has no key for is lost: white space beside added tokens, SentencePiece without a space after them. UNSUPPORTED: words
+ * are cut in a way that has no name there. */
+still_status still_tokenizer_put(still_gguf_writer *writer, const still_tokenizer *tokenizer,
+                                 size_t count);
+
 /* still_tokenize into an array of its own, freed with still_free. */
 still_status still_tokenize_new(const still_tokenizer *tokenizer, const char *text, size_t bytes,
                                 unsigned flags, still_token **ids, size_t *count);

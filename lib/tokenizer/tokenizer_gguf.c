@@ -133,7 +133,7 @@ static still_status set_pattern(still_tokenizer *t, const still_gguf *gguf) {
                       KEY("pre") " '%.*s' is unknown; known are llama-bpe, gpt-2, smollm, qwen2, "
                                  "tekken",
                       length < 60 ? (int)length : 60, pre);
-  t->whole_words = t->add_bos = !strcmp(name, "llama3") || !strcmp(name, "tekken");
+  t->whole_words = t->add_bos = still_pretokenizer_keeps_words(name);
   return still_pretokenizer_create(&t->pretokenizer, name);
 }
 

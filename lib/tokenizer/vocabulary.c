@@ -35,6 +35,29 @@ static size_t bytes_of_text(const char *text, size_t length, char *bytes) {
   return count;
 }
 
+/* The other way round. */
+static uint32_t character_of_byte(uint8_t byte) {
+  if ((byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte != 0xad)) return byte;
+  if (byte <= 0x20) return 0x100u + byte;
+  return byte == 0xad ? 0x143 : 0x121u + byte - 0x7f;
+}
+
+size_t still_vocabulary_text(const still_vocabulary *v, size_t id, char *text) {
+  size_t length, used = 0;
+  const char *bytes = still_vocabulary_bytes(v, id, &length);
+  const bool mapped = v->byte_level && v->kinds[id] == STILL_TOKEN_NORMAL;
+  for (size_t i = 0; i < length; i++) {
+    const uint32_t code = character_of_byte((uint8_t)bytes[i]);
+    if (!mapped || code < 0x80) {
+      text[used++] = mapped ? (char)code : bytes[i];
+      continue;
+    }
+    text[used++] = (char)(0xc0 | code >> 6);
+    text[used++] = (char)(0x80 | (code & 0x3f));
+  }
+  return used;
+}
+
 static uint64_t hash_bytes(uint64_t hash, const char *bytes, size_t length) {
   hash ^= length;
   uint64_t word;

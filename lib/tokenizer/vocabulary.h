@@ -53,6 +53,9 @@ static inline const char *still_vocabulary_bytes(const still_vocabulary *vocabul
   return vocabulary->bytes + vocabulary->starts[id];
 }
 
+/* The text as files write it, at most twice as many bytes; returns how many. */
+size_t still_vocabulary_text(const still_vocabulary *vocabulary, size_t id, char *text);
+
 /* The NORMAL token with exactly these bytes, or -1. */
 int32_t still_vocabulary_find(const still_vocabulary *vocabulary, const char *bytes, size_t length);
 /* The same for a text as files write it. */

@@ -21,6 +21,7 @@ typedef struct weight_type {
   int half_count;
   parts (*value)(const uint8_t *block, size_t i);
   size_t matvec, pack, unpack; /* of the kernels, by offset in the table */
+  size_t lanes, pack_lanes;    /* 0: the type has none */
 } weight_type;
 
 static float half_at(const uint8_t *at) {
@@ -70,7 +71,10 @@ static parts q6_k_value(const uint8_t *block, size_t i) {
                  low + high * 16 - 32};
 }
 
-#define TYPE(name, items, bytes, count, ...)                                                       \
+#define NO_LANES(name) 0, 0
+#define WITH_LANES(name)                                                                           \
+  offsetof(still_kernels, lanes_##name), offsetof(still_kernels, pack_lanes_##name)
+#define TYPE(name, with_lanes, items, bytes, count, ...)                                           \
   static const weight_type name = {items,                                                          \
                                    bytes,                                                          \
                                    {__VA_ARGS__},                                                  \
@@ -78,23 +82,33 @@ static parts q6_k_value(const uint8_t *block, size_t i) {
                                    name##_value,                                                   \
                                    offsetof(still_kernels, matvec_##name),                         \
                                    offsetof(still_kernels, pack_##name),                           \
-                                   offsetof(still_kernels, name##_to_f32)};
-TYPE(q8_0, 32, 34, 1, 0)
-TYPE(q4_0, 32, 18, 1, 0)
-TYPE(q4_1, 32, 20, 2, 0, 2)
-TYPE(q4_k, 256, 144, 2, 0, 2)
-TYPE(q5_k, 256, 176, 2, 0, 2)
-TYPE(q6_k, 256, 210, 1, 208)
+                                   offsetof(still_kernels, name##_to_f32),                         \
+                                   with_lanes(name)};
+TYPE(q8_0, NO_LANES, 32, 34, 1, 0)
+TYPE(q4_0, WITH_LANES, 32, 18, 1, 0)
+TYPE(q4_1, WITH_LANES, 32, 20, 2, 0, 2)
+TYPE(q4_k, WITH_LANES, 256, 144, 2, 0, 2)
+TYPE(q5_k, WITH_LANES, 256, 176, 2, 0, 2)
+TYPE(q6_k, WITH_LANES, 256, 210, 1, 208)
 
-static still_matvec *matvec_of(const still_kernels *kernels, const weight_type *type) {
+static still_matvec *matvec_at(const still_kernels *kernels, size_t offset) {
   still_matvec *function;
-  memcpy(&function, (const char *)kernels + type->matvec, sizeof function);
+  memcpy(&function, (const char *)kernels + offset, sizeof function);
   return function;
 }
 
-static still_pack *pack_of(const still_kernels *kernels, const weight_type *type) {
+static still_matvec *matvec_of(const still_kernels *kernels, const weight_type *type) {
+  return matvec_at(kernels, type->matvec);
+}
+
+/* NULL: the level has none of the type. */
+static still_matvec *lanes_of(const still_kernels *kernels, const weight_type *type) {
+  return type->lanes ? matvec_at(kernels, type->lanes) : NULL;
+}
+
+static still_pack *pack_at(const still_kernels *kernels, size_t offset) {
   still_pack *function;
-  memcpy(&function, (const char *)kernels + type->pack, sizeof function);
+  memcpy(&function, (const char *)kernels + offset, sizeof function);
   return function;
 }
 
@@ -117,6 +131,27 @@ static uint8_t *random_blocks(check *c, const weight_type *type, size_t blocks) 
     }
   }
   return data;
+}
+
+/* The same rows side by side. */
+static uint8_t *side_by_side(check *c, const weight_type *type, const uint8_t *w, size_t rows,
+                             size_t row_bytes) {
+  const size_t groups = (rows + STILL_LANES - 1) / STILL_LANES;
+  const size_t half = type->bytes % 4, words = type->bytes - half;
+  const size_t first = half && !type->halves[0] ? half : 0; /* the half float comes first or last */
+  uint8_t *out = check_input(c, groups * STILL_LANES, row_bytes);
+  memset(out, 0, groups * STILL_LANES * row_bytes);
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < row_bytes; i++) {
+      const size_t block = i / type->bytes, byte = i % type->bytes, lane = r % STILL_LANES;
+      const size_t word = byte - first;
+      const bool in_words = byte >= first && word < words;
+      const size_t at = in_words ? word / 4 * 4 * STILL_LANES + lane * 4 + word % 4
+                                 : STILL_LANES * words + lane * half + byte - type->halves[0];
+      out[r / STILL_LANES * STILL_LANES * row_bytes + block * STILL_LANES * type->bytes + at] =
+          w[r * row_bytes + i];
+    }
+  return out;
 }
 
 static void run_unpack(check *c, const weight_type *type) {
@@ -182,6 +217,24 @@ static still_integers integers_of(check *c, const float *x, size_t rows, size_t 
   return out;
 }
 
+/* And with the rows side by side, of which the first ones alone give the same bits. */
+static void one_lanes(check *c, const weight_type *type, const uint8_t *w, const float *x,
+                      size_t rows, size_t dim) {
+  still_matvec *const lanes = lanes_of(c->kernels, type);
+  if (!lanes) return;
+  const size_t row_bytes = dim / type->items * type->bytes, some = 1 + check_below(c, rows);
+  const uint8_t *beside = side_by_side(c, type, w, rows, row_bytes);
+  float *out = check_output(c, 1, rows, rows, sizeof *out);
+  float *part = check_output(c, 1, some, some, sizeof *part);
+  check_seal(c);
+  const still_integers whole = integers_of(c, x, 1, dim);
+  lanes(out, beside, &whole, rows, dim);
+  lanes(part, beside, &whole, some, dim);
+  check_padding(c);
+  for (size_t r = 0; r < rows; r++) check_row(c, type, r, out[r], w + r * row_bytes, x, dim);
+  check_same_bits(c, "the first rows side by side", part, out, some * sizeof *out);
+}
+
 static void one_matvec(check *c, const weight_type *type, size_t rows, size_t dim) {
   check_case(c, "rows %zu dim %zu", rows, dim);
   const size_t row_bytes = dim / type->items * type->bytes;
@@ -199,6 +252,7 @@ static void one_matvec(check *c, const weight_type *type, size_t rows, size_t di
   matvec(part + first, w + first * row_bytes, &whole, rows - first, dim);
   check_padding(c);
   check_same_bits(c, "rows in two parts", part, out, rows * sizeof *out);
+  one_lanes(c, type, w, x, rows, dim);
 }
 
 /* Activations that are not finite may not come out as numbers. */
@@ -211,28 +265,35 @@ static void one_not_finite(check *c, const weight_type *type, float value) {
   const still_integers whole = integers_of(c, x, 1, type->items);
   matvec_of(c->kernels, type)(out, w, &whole, 1, type->items);
   if (isfinite(*out)) check_fail(c, "the result is %g", *out);
+  if (!lanes_of(c->kernels, type)) return;
+  lanes_of(c->kernels, type)(out, side_by_side(c, type, w, 1, type->bytes), &whole, 1, type->items);
+  if (isfinite(*out)) check_fail(c, "the result of rows side by side is %g", *out);
 }
 
 static void run_matvec(check *c, const weight_type *type) {
   const size_t most = type->items == 32 ? 90 : 12;
   for (size_t rows = 1; rows < 14; rows++)
     one_matvec(c, type, rows, type->items * (1 + check_below(c, most)));
+  one_matvec(c, type, 35, type->items * (1 + check_below(c, most)));
+  one_matvec(c, type, 9, 4096 + type->items); /* so wide that some levels take rows together */
   one_not_finite(c, type, NAN);
   one_not_finite(c, type, INFINITY);
 }
 
 /* Columns first .. first + depth - 1 of n rows of W with m rows of activations. */
-static void one_panel(check *c, const weight_type *type, size_t m, size_t n, size_t depth) {
-  check_case(c, "m %zu n %zu depth %zu", m, n, depth);
+static void one_panel(check *c, const weight_type *type, size_t m, size_t n, size_t depth,
+                      bool lanes) {
+  check_case(c, "m %zu n %zu depth %zu%s", m, n, depth, lanes ? ", rows side by side" : "");
   const size_t row_bytes = depth / type->items * type->bytes, c_row = n + check_below(c, 3);
   const uint8_t *w = random_blocks(c, type, n * depth / type->items);
+  const uint8_t *from = lanes ? side_by_side(c, type, w, n, row_bytes) : w;
   const float *x = check_rough(c, m * depth, 100);
   still_panel *panel = check_output(c, 1, 1, 1, sizeof *panel);
   float *out = check_output(c, m, n, c_row, sizeof *out);
   float *row = check_output(c, 1, n, n, sizeof *row);
   check_seal(c);
   const still_integers whole = integers_of(c, x, m, depth);
-  pack_of(c->kernels, type)(panel, w, row_bytes, n, depth);
+  pack_at(c->kernels, lanes ? type->pack_lanes : type->pack)(panel, from, row_bytes, n, depth);
   c->kernels->matmul_panel(out, c_row, &whole, depth, 0, panel, m, n, depth, 0);
   check_padding(c);
   for (size_t i = 0; i < m; i++)
@@ -248,10 +309,12 @@ static void one_panel(check *c, const weight_type *type, size_t m, size_t n, siz
 
 static void run_panel(check *c, const weight_type *type) {
   const size_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 16, 33, 48};
-  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-    one_panel(c, type, rows[i],
-              i % 4 == 3 ? STILL_PANEL_ROWS : 1 + check_below(c, STILL_PANEL_ROWS),
-              type->items * (1 + check_below(c, STILL_PANEL_DEPTH / type->items)));
+  for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    const size_t n = i % 4 == 3 ? STILL_PANEL_ROWS : 1 + check_below(c, STILL_PANEL_ROWS);
+    const size_t depth = type->items * (1 + check_below(c, STILL_PANEL_DEPTH / type->items));
+    one_panel(c, type, rows[i], n, depth, false);
+    if (lanes_of(c->kernels, type)) one_panel(c, type, rows[i], n, depth, true);
+  }
 }
 
 /* ---- pairs of bf16 ---- */
@@ -360,6 +423,20 @@ static bool has_pairs(const still_kernels *k) {
   static bool has_panel_##name(const still_kernels *k) {                                           \
     return k->pack_##name && k->matmul_panel;                                                      \
   }
+#define LANES_TEST(name)                                                                           \
+  static void call_lanes_##name(const still_kernels *k, float *out, const float *in) {             \
+    const still_integers x = {(int16_t *)(uintptr_t)in, (float *)(uintptr_t)in,                    \
+                              (float *)(uintptr_t)in, (int32_t *)(uintptr_t)in};                   \
+    k->lanes_##name(out, in + 2048, &x, 1024, 2048);                                               \
+  }                                                                                                \
+  static bool has_lanes_##name(const still_kernels *k) {                                           \
+    return k->lanes_##name;                                                                        \
+  }
+LANES_TEST(q4_0)
+LANES_TEST(q4_1)
+LANES_TEST(q4_k)
+LANES_TEST(q5_k)
+LANES_TEST(q6_k)
 TEST(q8_0)
 TEST(q4_0)
 TEST(q4_1)
@@ -379,6 +456,12 @@ TEST(q6_k)
   {                                                                                                \
 #name "_to_f32", run_##name##_to_f32, call_##name##_to_f32, 4096, "value", has_##name          \
   }
+/* Checked with the type's matvec. */
+#define LANES_ROW(name, items, bytes)                                                              \
+  {                                                                                                \
+    "lanes_" #name, NULL, call_lanes_##name, 1024. * 2048 / (items) * (bytes), "B",                \
+        has_lanes_##name                                                                           \
+  }
 const check_test check_quantised[] = {
     ROW(q8_0, 32, 34),
     ROW(q4_0, 32, 18),
@@ -386,6 +469,11 @@ const check_test check_quantised[] = {
     ROW(q4_k, 256, 144),
     ROW(q5_k, 256, 176),
     ROW(q6_k, 256, 210),
+    LANES_ROW(q4_0, 32, 18),
+    LANES_ROW(q4_1, 32, 20),
+    LANES_ROW(q4_k, 256, 144),
+    LANES_ROW(q5_k, 256, 176),
+    LANES_ROW(q6_k, 256, 210),
     {"matmul_pairs", run_pairs, call_pairs, 2. * BENCH_ROWS *STILL_PANEL_ROWS *BENCH_DEPTH, "flop",
      has_pairs},
     {0},

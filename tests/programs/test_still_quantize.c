@@ -59,7 +59,7 @@ static void test_complains(void **state) {
   const char *const argv[] = {getenv("STILL_QUANTIZE"), NULL};
   check_run_result result = check_run(argv, NULL, NULL);
   assert_int_equal(result.code, 2);
-  assert_non_null(strstr(result.error, "-m and -o are needed"));
+  assert_non_null(strstr(result.error, "a model and a file to write are needed"));
   check_run_free(&result);
 }
 

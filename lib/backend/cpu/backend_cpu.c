@@ -125,6 +125,7 @@ static void destroy(still_backend *backend) {
   still_free(cpu->integers.totals);
   still_free(cpu->pairs);
   still_free(cpu->pair_rooms);
+  still_lane_memory_free(cpu->lane_memory);
   still_free(cpu);
 }
 
@@ -136,6 +137,7 @@ static still_backend_ops operations = {
     .buffer_read = buffer_read,
     .weight_create = weight_create,
     .weight_destroy = weight_destroy,
+    .weight_arrange = still_cpu_weight_arrange,
     .weight_bytes = weight_bytes,
     .memory_free = memory_free,
     .embed = still_cpu_embed,

@@ -19,6 +19,7 @@ struct still_weight {
   size_t row_bytes;
   float *vector; /* a vector's values; NULL for a matrix */
   void *owned;
+  const uint8_t *lanes; /* the rows side by side; NULL: they are read as they lie in the file */
 };
 
 struct still_layer_cache {
@@ -36,6 +37,8 @@ typedef struct still_angles {
   size_t capacity;      /* floats of each */
 } still_angles;
 
+typedef struct still_lane_memory still_lane_memory;
+
 typedef struct still_backend_cpu {
   still_backend base;
   still_angles angles;
@@ -45,6 +48,7 @@ typedef struct still_backend_cpu {
   still_pair_tile *pairs;             /* the same as pairs of bf16 */
   size_t pair_capacity;               /* tiles */
   struct still_pair_room *pair_rooms; /* of the threads */
+  still_lane_memory *lane_memory;     /* of the weights that have lanes */
 } still_backend_cpu;
 
 static inline still_backend_cpu *still_cpu(still_backend *backend) {
@@ -57,6 +61,19 @@ size_t still_cpu_matmul_work(void);
 size_t still_cpu_activation_bytes(int threads, size_t n, size_t columns);
 still_status still_cpu_matmul(still_backend *backend, still_buffer *out, const still_weight *weight,
                               const still_buffer *in, size_t n, int accumulate);
+
+/* Whether the kernels of this CPU read the matrix's rows side by side. */
+bool still_cpu_has_lanes(const still_weight *weight);
+
+/* lanes.c */
+size_t still_lanes_bytes(size_t rows, size_t row_bytes);
+void still_lanes_write(uint8_t *out, const still_tensor *tensor, size_t rows, size_t row_bytes,
+                       int threads);
+/* `count` <= STILL_LANES rows back out of some blocks (row_bytes of each row) of lanes. */
+void still_lanes_read(uint8_t *rows, const uint8_t *lanes, still_tensor_type type, size_t count,
+                      size_t row_bytes);
+void still_lane_memory_free(still_lane_memory *memory);
+still_status still_cpu_weight_arrange(still_backend *backend, still_weight *weight);
 
 /* operations_cpu.c */
 still_status still_cpu_embed(still_backend *backend, still_buffer *out, const still_weight *weight,

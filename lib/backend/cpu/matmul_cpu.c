@@ -51,6 +51,8 @@ size_t still_cpu_matmul_work(void) {
   return WORK;
 }
 
+_Static_assert(VECTOR_ROWS % STILL_LANES == 0 && STILL_PANEL_ROWS % STILL_LANES == 0,
+               "pieces of W begin where rows side by side do");
 _Static_assert(sizeof(still_panel) <= WORK * sizeof(float), "a panel of integers fits");
 _Static_assert(STILL_PANEL_ROWS *STILL_PAIR_DEPTH <= WORK, "the floats of a panel of pairs fit");
 
@@ -58,6 +60,8 @@ _Static_assert(STILL_PANEL_ROWS *STILL_PAIR_DEPTH <= WORK, "the floats of a pane
 typedef struct integer_kernels {
   still_matvec *matvec;
   still_pack *pack;
+  still_matvec *matvec_lanes; /* of rows side by side */
+  still_pack *pack_lanes;
 } integer_kernels;
 
 typedef struct matrix_product {
@@ -82,14 +86,32 @@ static int team_size(const still_backend_cpu *cpu, const matrix_product *product
 static integer_kernels kernels_for(still_tensor_type type) {
   const still_kernels *k = still_kernels_get();
   switch (type) {
-  case STILL_TENSOR_Q8_0: return (integer_kernels){k->matvec_q8_0, k->pack_q8_0};
-  case STILL_TENSOR_Q4_0: return (integer_kernels){k->matvec_q4_0, k->pack_q4_0};
-  case STILL_TENSOR_Q4_1: return (integer_kernels){k->matvec_q4_1, k->pack_q4_1};
-  case STILL_TENSOR_Q4_K: return (integer_kernels){k->matvec_q4_k, k->pack_q4_k};
-  case STILL_TENSOR_Q5_K: return (integer_kernels){k->matvec_q5_k, k->pack_q5_k};
-  case STILL_TENSOR_Q6_K: return (integer_kernels){k->matvec_q6_k, k->pack_q6_k};
-  default: return (integer_kernels){NULL, NULL};
+  case STILL_TENSOR_Q8_0: return (integer_kernels){k->matvec_q8_0, k->pack_q8_0, NULL, NULL};
+#define WITH_LANES(name)                                                                           \
+  (integer_kernels) {                                                                              \
+    k->matvec_##name, k->pack_##name, k->lanes_##name, k->pack_lanes_##name                        \
   }
+  case STILL_TENSOR_Q4_0: return WITH_LANES(q4_0);
+  case STILL_TENSOR_Q4_1: return WITH_LANES(q4_1);
+  case STILL_TENSOR_Q4_K: return WITH_LANES(q4_k);
+  case STILL_TENSOR_Q5_K: return WITH_LANES(q5_k);
+  case STILL_TENSOR_Q6_K: return WITH_LANES(q6_k);
+#undef WITH_LANES
+  default: return (integer_kernels){NULL, NULL, NULL, NULL};
+  }
+}
+
+bool still_cpu_has_lanes(const still_weight *weight) {
+  return weight->tensor.dimensions == 2 && kernels_for(weight->tensor.type).matvec_lanes;
+}
+
+/* Where block p / block_items of the rows from `first` on begins, a multiple of STILL_LANES where rows lie side by side. */
+static const char *blocks_of(const still_weight *weight, size_t first, size_t p) {
+  const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
+  const size_t across = p / traits->block_items * traits->block_bytes;
+  const size_t down = first * weight->row_bytes;
+  return weight->lanes ? (const char *)weight->lanes + down + across * STILL_LANES
+                       : (const char *)weight->tensor.data + down + across;
 }
 
 static still_integers integers_row(const matrix_product *product, size_t row) {
@@ -147,11 +169,12 @@ static void dot_rows(const matrix_product *product, size_t first, size_t count, 
   const still_kernels *kernels = still_kernels_get();
   const still_weight *weight = product->weight;
   const size_t columns = weight->columns;
-  const char *rows = (const char *)weight->tensor.data + first * weight->row_bytes;
+  const char *rows = blocks_of(weight, first, 0);
   const float *x = product->in + i * columns;
   if (product->integers.matvec) {
     const still_integers row = integers_row(product, i);
-    product->integers.matvec(dots, rows, &row, count, columns);
+    (weight->lanes ? product->integers.matvec_lanes : product->integers.matvec)(dots, rows, &row,
+                                                                                count, columns);
     return;
   }
   switch (weight->tensor.type) {
@@ -195,20 +218,32 @@ static void multiply_few(const still_backend_cpu *cpu, const matrix_product *pro
 
 /* ---- many rows ---------------------------------------------------------------------------------- */
 
-/* Rows first .. first+count-1 of W, columns p .. p+depth-1, as floats: in out, or where they lie if the
- * file holds floats. */
+/* Rows first .. first+count-1 of W, columns p .. p+depth-1 of at most PANEL_DEPTH, as floats: in out, or where they lie
+ * if the file holds floats. */
 static const float *float_rows(const still_weight *weight, size_t first, size_t count, size_t p,
                                size_t depth, float *out, size_t *row_stride) {
-  const char *data = weight->tensor.data;
   if (weight->tensor.type == STILL_TENSOR_F32) {
     *row_stride = weight->columns;
-    return (const float *)data + first * weight->columns + p;
+    return (const float *)weight->tensor.data + first * weight->columns + p;
+  }
+  *row_stride = depth;
+  if (!weight->lanes) {
+    const char *data = blocks_of(weight, first, p);
+    for (size_t r = 0; r < count; r++)
+      weight->to_f32(out + r * depth, data + r * weight->row_bytes, depth);
+    return out;
   }
   const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
-  data += first * weight->row_bytes + p / traits->block_items * traits->block_bytes;
-  for (size_t r = 0; r < count; r++)
-    weight->to_f32(out + r * depth, data + r * weight->row_bytes, depth);
-  *row_stride = depth;
+  uint8_t
+      rows[STILL_LANES * 2 * PANEL_DEPTH]; /* no type of theirs has more than two bytes a value */
+  const size_t row_bytes = depth / traits->block_items * traits->block_bytes;
+  for (size_t r = 0; r < count; r += STILL_LANES) {
+    const size_t here = still_smaller(STILL_LANES, count - r);
+    still_lanes_read(rows, (const uint8_t *)blocks_of(weight, first + r, p), weight->tensor.type,
+                     here, row_bytes);
+    for (size_t i = 0; i < here; i++)
+      weight->to_f32(out + (r + i) * depth, rows + i * row_bytes, depth);
+  }
   return out;
 }
 
@@ -240,15 +275,13 @@ static void panel_piece(const still_backend_cpu *cpu, const matrix_product *prod
 static void integer_panel_piece(const still_backend_cpu *cpu, const matrix_product *product,
                                 size_t first, float *work) {
   const still_weight *weight = product->weight;
-  const still_type_traits *traits = still_type_traits_get(weight->tensor.type);
   const size_t columns = weight->columns;
   const size_t count = still_smaller(STILL_PANEL_ROWS, weight->rows - first);
-  const char *rows = (const char *)weight->tensor.data + first * weight->row_bytes;
+  still_pack *pack = weight->lanes ? product->integers.pack_lanes : product->integers.pack;
   still_panel *panel = (void *)work;
   for (size_t p = 0; p < columns && !still_backend_stops(&cpu->base); p += STILL_PANEL_DEPTH) {
     const size_t depth = still_smaller(STILL_PANEL_DEPTH, columns - p);
-    product->integers.pack(panel, rows + p / traits->block_items * traits->block_bytes,
-                           weight->row_bytes, count, depth);
+    pack(panel, blocks_of(weight, first, p), weight->row_bytes, count, depth);
     still_kernels_get()->matmul_panel(product->out + first, weight->rows, &product->x, columns, p,
                                       panel, product->n, count, depth, product->accumulate || p);
   }
