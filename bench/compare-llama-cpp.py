@@ -465,13 +465,13 @@ def svg_panel(lines, depths, left, title):
 
 def write_svg(options, results):
     out = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 940 310" font-family="sans-serif" '
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1060 310" font-family="sans-serif" '
         'font-size="12">',
         f"<style>{STYLE}</style>",
     ]
     for name, left, title in (
         ("prefill", 50, "reading the first N tokens"),
-        ("decode", 510, "writing at depth N"),
+        ("decode", 570, "writing at depth N"),
     ):
         depths = [d for d in options.depths if name == "decode" or d]
         lines = [
