@@ -5,7 +5,8 @@
 // features and states (linear_prefix_coopmat.comp). Each subgroup owns 16 queries, whose logits, weights, features and results
 // stay in registers. Weights are taken against a reference that follows the row's maximum only when that has moved by more than
 // LAG, so rows seldom talk; the end knows the true maximum. The block begins at a multiple of 64.
-// Little shared memory, so that several workgroups share a processor: what reads it is never waited for, what is far away is.
+// Little shared memory, so that several workgroups share a processor (an H200 has about 64 KB for all of them). Slower there:
+// 32 queries a subgroup, two tiles of keys and values in turn, with LINEAR 12 subgroups a workgroup or tiles of 48 keys.
 // Groups: x = tile of QUERIES queries, with LINEAR a chunk; y = head.
 #ifdef LINEAR
 #define GROUP STILL_GROUP
