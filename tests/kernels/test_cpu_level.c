@@ -83,7 +83,8 @@ static void test_tables_are_full(void **state) {
   memcpy(portable, still_kernels_level("portable"), sizeof portable);
   int missing = 0;
   for (size_t i = 0; i < MEMBERS; i++) missing += !portable[i];
-  assert_int_equal(missing, 32); /* all of quantised weights but Q8_0 to floats, the pairs, the lanes */
+  assert_int_equal(missing,
+                   32); /* all of quantised weights but Q8_0 to floats, the pairs, the lanes */
   for (const char *const *level = still_kernels_levels(); *level; level++) {
     memcpy(members, still_kernels_level(*level), sizeof members);
     for (size_t i = 0; i < MEMBERS; i++) assert_true(members[i] || !portable[i]);
