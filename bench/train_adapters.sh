@@ -15,7 +15,7 @@
 #   PROSE=DIR     books to learn from, *.txt (needed where something is trained)
 #   COURSE="..."  steps of the seven stages (default "70 187 185 183 38 94 94", as the one in the repository); 0 leaves one
 #                 out. Where there are both 4 and 5, 6 goes on from their mean; the adapter is the last stage's, or the mean
-#                 of 6 and 7. The README's adapters of 3.8 M tokens: "30 120 130 0 0 0 0"; of 11.6 M: "70 187 185 183 38 94 0"
+#                 of 4 to 7 where there are all. The README's adapters of 3.8 M tokens: "30 120 130 0 0 0 0"; of 11.6 M: "70 187 185 183 38 94 0"
 #   SCALE=X       steps of every stage times X, for a try (default 1)
 #   JOBS=N        trainings at a time (default 1), each on CPUs / JOBS threads
 # One takes about 25 minutes of 16 cores. Each keeps its state: what was stopped goes on.
@@ -97,7 +97,11 @@ train() {
   stage 7 low-rank "$name" -d longer.jsonl --length 8192 --batch 2 --micro 16384 "$@" $(fitting "$@") --f16 --lr 1.5e-3 \
     --lr-schedule linear --warmup 5 --train-maps -s 8 || return
   mean "$name" 7 6
-  cp "$last" "$name.safetensors"
+  if [ -e "$name.mean45.safetensors" ] && [ -e "$name.mean76.safetensors" ]; then
+    "$needle/average_adapters.py" "$name.mean76.safetensors" "$name.mean45.safetensors" "$name.safetensors"
+  else
+    cp "$last" "$name.safetensors"
+  fi
 }
 
 # The quarter of the layers that is missed most: "1,5".
