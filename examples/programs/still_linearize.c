@@ -49,7 +49,9 @@ static const program_flag file_flags[] = {
     FLAG_TEXT("-d, --data", "FILES", "training texts, .txt or .jsonl, separated by commas",
               &data_paths),
     FLAG_TEXT("-o, --output", "PATH",
-              "the adapter to write (select-layers: a copy with full layers)", &choice.output),
+              "the adapter to write (select-layers: a copy with full layers; run: that of its "
+              "first stage goes to PATH.transfer)",
+              &choice.output),
     FLAG_TEXT("--adapter", "PATH", "start from this adapter; what it was made with stands",
               &choice.adapter),
     FLAG_TEXT("--state", "PATH", "save what is needed to go on here", &choice.state),
@@ -214,9 +216,9 @@ static int read_budgets(void) {
 
 /* What the command cannot do without. */
 static int check_options(const char *command) {
-  const char *missing = !model_path                                               ? "--model"
-                        : !data_paths                                             ? "--data"
-                        : !choice.output && strcmp(command, "select-layers") != 0 ? "--output"
+  const char *missing = !model_path                                               ? "-m, --model"
+                        : !data_paths                                             ? "-d, --data"
+                        : !choice.output && strcmp(command, "select-layers") != 0 ? "-o, --output"
                         : choice.resume && !choice.state ? "--state (for --resume)"
                                                          : NULL;
   if (missing) {
@@ -310,6 +312,7 @@ static int train(const opened *o, still_stage stage) {
   print_loss("; validation loss ", result.validation_before, "before");
   print_loss(", ", result.validation_best, "best");
   print_loss(", ", result.validation_last, "last");
+  if (choice.output && result.steps) printf("; adapter: %s", choice.output);
   putchar('\n');
   fflush(stdout);
   return status ? failure() : PROGRAM_DONE;
@@ -406,9 +409,15 @@ static int is_command(const char *word) {
   return 0;
 }
 
+static int without_command(void) {
+  program_complain("a command must come first: attention-transfer, low-rank, run or select-layers");
+  return PROGRAM_USAGE;
+}
+
 static int start(int argc, char **argv) {
   program_begin("still-linearize");
   const int named = argc > 1 && is_command(argv[1]);
+  if (!named && argc > 1 && argv[1][0] != '-') return without_command();
   const int code = program_parse(flags, argc - named, argv + named);
   if (code) return code;
   if (help) {
@@ -429,11 +438,7 @@ static int start(int argc, char **argv) {
     printf("still-linearize %s\n", still_version());
     return PROGRAM_DONE;
   }
-  if (!named) {
-    program_complain(
-        "a command must come first: attention-transfer, low-rank, run or select-layers");
-    return PROGRAM_USAGE;
-  }
+  if (!named) return without_command();
   const int settled = settle_options(argv[1]);
   if (settled) return settled;
   program_terminal_begin(quiet ? -1 : 1 + verbose);

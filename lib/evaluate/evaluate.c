@@ -40,12 +40,14 @@ static still_status check_number(const char *name, long value, long low, long hi
 static still_status check_task(const still_evaluation_options *o, const still_task *task) {
   const unsigned traits = task->traits;
   if (traits & STILL_TASK_PROSE && !o->haystack)
-    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack", task->name);
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a text as its haystack (haystack)",
+                      task->name);
   if (traits & STILL_TASK_BABI && !o->babi)
-    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs the folder of bAbI's files",
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs the folder of bAbI's files (babi)",
                       task->name);
   if (traits & STILL_TASK_QUESTIONS && !o->questions)
-    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a file of questions", task->name);
+    return still_fail(STILL_ERROR_ARGUMENT, "task '%s' needs a file of questions (questions)",
+                      task->name);
   if (o->depths && !(traits & STILL_TASK_DEPTHS))
     return still_fail(STILL_ERROR_ARGUMENT,
                       "task '%s' has no grid of depths: its needles are several", task->name);

@@ -159,10 +159,11 @@ static still_status parse_part(still_safetensors *file, part *p, const uint8_t *
     return still_fail(STILL_ERROR_FORMAT, "%zu bytes are no safetensors file", bytes);
   memcpy(&length, data, sizeof length);
   if (length > HEADER_LIMIT || length > bytes - LENGTH_BYTES)
-    return still_fail(STILL_ERROR_FORMAT,
-                      "the header should have %llu bytes, but the file has %zu and %d are allowed "
-                      "(no safetensors file, or cut short)",
-                      (unsigned long long)length, bytes, HEADER_LIMIT);
+    return still_fail(
+        STILL_ERROR_FORMAT,
+        "no safetensors file, or cut short: the header should have %llu bytes, but the "
+        "file has %zu and %d are allowed",
+        (unsigned long long)length, bytes, HEADER_LIMIT);
   data += LENGTH_BYTES;
   bytes -= LENGTH_BYTES;
   STILL_TRY(

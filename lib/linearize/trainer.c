@@ -346,8 +346,9 @@ still_status trainer_run(trainer *t, still_training_callback *callback, void *us
     return still_fail(STILL_ERROR_CANCELLED, "training: stopped within the first step");
   if (!t->wrote_output && !(t->at.best < INFINITY)) STILL_TRY(write_adapter(t));
   STILL_TRY(save_all(t, true));
-  return stopped && (!is_over(t) || t->at.due)
-             ? still_fail(STILL_ERROR_CANCELLED, "training: stopped after step %lld of %lld",
-                          (long long)t->at.step, (long long)t->options.steps)
-             : STILL_OK;
+  if (!stopped || (is_over(t) && !t->at.due)) return STILL_OK;
+  const long long step = (long long)t->at.step, steps = (long long)t->options.steps;
+  return steps ? still_fail(STILL_ERROR_CANCELLED, "training: stopped after step %lld of %lld",
+                            step, steps)
+               : still_fail(STILL_ERROR_CANCELLED, "training: stopped after step %lld", step);
 }

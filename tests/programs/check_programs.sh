@@ -55,6 +55,7 @@ check_flags() {
   expect 0 "$still_run" --list-devices; out_has "cpu"
   refused "unknown flag '--nonsense'" --nonsense
   refused "unknown argument 'word'" word
+  refused "a model follows -m" word.gguf
   refused "-c: N is missing" -c
   refused "-c '1': allowed are 16 .. 2147483647, or 0" -c 1
   refused "-c '-5': allowed are" -c -5
@@ -95,6 +96,7 @@ check_flags() {
   expect 2 env STILL_BUDGET=0 "$still_run" -p x; err_has "STILL_BUDGET '0'"
   expect 2 env STILL_JSON=yes "$still_run" -p x; err_has "STILL_JSON 'yes'"
   linearize=$(dirname "$still_run")/still-linearize
+  expect 2 "$linearize" train; err_has "a command must come first"
   expect 2 "$linearize" run -m /nonexistent -d x; err_has "--output is missing"
   expect 2 "$linearize" run -m /nonexistent -d x -o y --resume; err_has "--state (for --resume) is missing"
   expect 1 "$still_run" -m /nonexistent -p x; err_has "/nonexistent"; out_is ""
