@@ -3,6 +3,7 @@
  * system has them, for a decoded token reads every weight once and small pages cost a third of the memory's speed. */
 #include "backend/cpu/backend_cpu.h"
 #include "base/memory.h"
+#include "base/progress.h"
 #include "base/threads.h"
 
 #include <string.h>
@@ -124,7 +125,18 @@ still_status still_cpu_weight_arrange(still_backend *backend, still_weight *weig
   uint8_t *lanes;
   STILL_TRY(take(&still_cpu(backend)->lane_memory,
                  still_lanes_bytes(weight->rows, weight->row_bytes), &lanes));
-  still_lanes_write(lanes, &weight->tensor, weight->rows, weight->row_bytes, backend->threads);
+  enum {
+    SLAB = 8 << 20
+  }; /* bytes between two looks at whether loading goes on: some milliseconds */
+  const size_t rows = (SLAB / weight->row_bytes / LANES + 1) * LANES;
+  for (size_t first = 0; first < weight->rows; first += rows) {
+    still_tensor slab = weight->tensor;
+    slab.data = (const char *)slab.data + first * weight->row_bytes;
+    still_lanes_write(lanes + first * weight->row_bytes, &slab,
+                      still_smaller(rows, weight->rows - first), weight->row_bytes,
+                      backend->threads);
+    STILL_TRY(still_progress_add(0));
+  }
   weight->lanes = lanes;
   return STILL_OK;
 }
