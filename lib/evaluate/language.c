@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * Perplexity, and distance from a reference: both evaluate the same tokens, a block at a time. */
 #include "base/memory.h"
-#include "base/random.h"
 #include "evaluate/distribution.h"
 #include "evaluate/results.h"
 #include "tokenizer/tokenizer.h"
@@ -201,11 +200,9 @@ static still_status take_line(void *user, const still_json *line) {
 static still_status open_results(language *l, const still_evaluation_run *run,
                                  const still_evaluation_run *reference) {
   const still_language_options *o = l->options;
-  uint64_t text = l->count;
   char settings[160];
-  for (size_t i = 0; i < l->count; i++) text = still_hash64(text ^ (uint64_t)l->ids[i]);
   snprintf(settings, sizeof settings, "language, length %d, stride %d, rows %d, text %016" PRIx64,
-           o->length, o->stride, o->rows, text);
+           o->length, o->stride, o->rows, still_results_text_hash(l->ids, l->count));
   const still_evaluation_run runs[] = {*run, reference ? *reference : *run};
   const still_results_plan plan = {.path = o->results,
                                    .append = 1,

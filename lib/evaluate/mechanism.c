@@ -3,7 +3,6 @@
 #include "evaluate/mechanism.h"
 
 #include "base/memory.h"
-#include "base/random.h"
 #include "evaluate/mechanism_results.h"
 #include "tokenizer/tokenizer.h"
 
@@ -83,10 +82,9 @@ static still_status take_line(void *user, const still_json *line) {
 static still_status open_results(still_results *results, known *k,
                                  const still_evaluation_run *reference, const still_token *ids,
                                  size_t count, const still_mechanism_options *o) {
-  uint64_t text = count;
   char settings[64];
-  for (size_t i = 0; i < count; i++) text = still_hash64(text ^ (uint64_t)ids[i]);
-  snprintf(settings, sizeof settings, "mechanism, text %016" PRIx64, text);
+  snprintf(settings, sizeof settings, "mechanism, text %016" PRIx64,
+           still_results_text_hash(ids, count));
   const still_evaluation_run runs[] = {*k->run, reference ? *reference : *k->run};
   const still_results_plan plan = {.path = o->results,
                                    .resume = o->resume,

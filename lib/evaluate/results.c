@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/memory.h"
+#include "base/random.h"
 #include "model/model_state.h"
 
 #include <errno.h>
@@ -352,6 +353,12 @@ static still_status open_file(still_results *results, const still_results_plan *
   results->stream = fopen(plan->path, goes_on || plan->append ? "a" : "w");
   if (!results->stream) return write_failed(results);
   return known.like || (plan->finished && *plan->finished) ? STILL_OK : put_head(results, plan);
+}
+
+uint64_t still_results_text_hash(const still_token *ids, size_t count) {
+  uint64_t hash = count;
+  for (size_t i = 0; i < count; i++) hash = still_hash64(hash ^ (uint64_t)ids[i]);
+  return hash;
 }
 
 still_status still_results_open(still_results *results, const still_results_plan *plan) {

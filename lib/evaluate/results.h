@@ -78,6 +78,9 @@ typedef struct still_results_plan {
   const bool *finished; /* NULL: never */
 } still_results_plan;
 
+/* What tells texts apart in settings. */
+uint64_t still_results_text_hash(const still_token *ids, size_t count);
+
 /* ARGUMENT: the file there is of other settings or models. FORMAT: a line that is damaged, with its
  * number; the last one may be cut off, it is dropped. */
 still_status still_results_open(still_results *results, const still_results_plan *plan);

@@ -125,9 +125,8 @@ still_status still_cpu_weight_arrange(still_backend *backend, still_weight *weig
   uint8_t *lanes;
   STILL_TRY(take(&still_cpu(backend)->lane_memory,
                  still_lanes_bytes(weight->rows, weight->row_bytes), &lanes));
-  enum {
-    SLAB = 8 << 20
-  }; /* bytes between two looks at whether loading goes on: some milliseconds */
+  /* bytes between two looks at whether loading goes on: some milliseconds */
+  enum { SLAB = 8 << 20 };
   const size_t rows = (SLAB / weight->row_bytes / LANES + 1) * LANES;
   for (size_t first = 0; first < weight->rows; first += rows) {
     still_tensor slab = weight->tensor;
