@@ -19,6 +19,7 @@ layout(set = 0, binding = 3) writeonly buffer b3_floats { float linear_floats[];
 const uint LANES = STILL_GROUP / D4;
 const uint WIDTH = (D4 + STILL_DECODE_LINEAR - 1) / STILL_DECODE_LINEAR;  // columns of a group, in vec4
 const uint SHARES = STILL_GROUP / WIDTH;
+const uint FLYING = 16;  // loads on their way at a time
 shared vec4 query[D4];
 shared vec4 u[D4];
 shared float phi[F];
@@ -29,7 +30,14 @@ void project(uint tid, uint head) {
   uint column = tid % D4, lane = tid / D4;
   vec4 sum = vec4(0);
   if (lane < LANES)
-    for (uint d = lane; d < D; d += LANES) sum += query[d / 4][d % 4] * map[(head * D + d) * D4 + column];
+    for (uint d0 = lane; d0 < D; d0 += FLYING * LANES) {
+      vec4 rows[FLYING];
+      for (uint k = 0; k < FLYING; k++) rows[k] = map[(head * D + min(d0 + k * LANES, D - 1)) * D4 + column];
+      for (uint k = 0; k < FLYING; k++) {
+        uint d = d0 + k * LANES;
+        if (d < D) sum += query[d / 4][d % 4] * rows[k];
+      }
+    }
   lanes[tid] = sum;
   barrier();
   if (lane == 0) {
@@ -39,8 +47,17 @@ void project(uint tid, uint head) {
   barrier();
 }
 
+// Rows of the state for an invocation, from f on.
+void fetch_state(uint f, uint first, uint column, out vec4 rows[FLYING]) {
+  for (uint k = 0; k < FLYING; k++) rows[k] = state[first + min(f + k * SHARES, F - 1) * D4 + min(column, D4 - 1)];
+}
+
 void main() {
   uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y;
+  uint first = head * (F * D4 + F4);
+  uint column = gl_WorkGroupID.x * WIDTH + tid % WIDTH, lane = tid / WIDTH;
+  vec4 rows[FLYING];
+  fetch_state(lane, first, column, rows);  // on their way while phi is made
   float squares = 0, norm = 0, most_a = MINUS_INFINITY, most_b = MINUS_INFINITY, sum_a = 0, sum_b = 0;
   for (uint c = tid; c < D4; c += STILL_GROUP) {
     vec4 x = q[(push.row0 * push.heads + head) * D4 + c];
@@ -72,11 +89,13 @@ void main() {
     phi[D + d] = max(exp(-x - most_b) / sum_b, TINY);
   }
   barrier();
-  uint first = head * (F * D4 + F4);
-  uint column = gl_WorkGroupID.x * WIDTH + tid % WIDTH, lane = tid / WIDTH;
   vec4 sum = vec4(0);
   if (lane < SHARES && column < D4)
-    for (uint f = lane; f < F; f += SHARES) sum += phi[f] * state[first + f * D4 + column];
+    for (uint f0 = lane; f0 < F; f0 += FLYING * SHARES) {
+      if (f0 != lane) fetch_state(f0, first, column, rows);
+      for (uint k = 0; k < FLYING; k++)
+        if (f0 + k * SHARES < F) sum += phi[f0 + k * SHARES] * rows[k];
+    }
   lanes[tid] = sum;
   float weight = 0;
   for (uint f = tid; f < F; f += STILL_GROUP) weight += phi[f] * state_floats[4 * (first + F * D4) + f];

@@ -1,9 +1,14 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 // SPDX-License-Identifier: MIT
+#ifdef SUBGROUP
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#endif
 // One new token: exact attention of a head over a part of its kept tokens or of its near ones. The part that holds the
 // token itself also scores it and puts its key and value into the near cache, whose slot nobody else reads then.
+// Neighbours read neighbouring columns, and the first values are on their way while the keys are multiplied.
 // Groups: x = kept_parts + near_parts, y = head. Result: D sums of weighted values, then maximum, sum of weights, score.
+#define GROUP STILL_WIDE_GROUP
 #include "shader_common.glsl"
 #include "attention_common.glsl"
 #include "group_reduce.glsl"
@@ -17,24 +22,31 @@ layout(set = 0, binding = 6) readonly buffer b6 { vec4 in_v[]; };
 layout(set = 0, binding = 7) writeonly buffer b7 { vec4 parts[]; };    // (H, parts, D + 4)
 
 const uint ROWS = STILL_DECODE_ROWS;
-const uint LANES = STILL_GROUP / D4;  // rows of values that are read side by side
+const uint LANES = GROUP / D4;                         // rows that are read side by side
+const uint FLYING = 16;                                // loads of an invocation on their way at a time
+const uint BATCH = FLYING * LANES < 128 ? FLYING * LANES : 128, PITCH = D4 + 1;  // rows of keys that are multiplied at a time
 shared vec4 query[D4];
 shared float s[ROWS];
-shared vec4 lanes[STILL_GROUP];
+shared float products[BATCH * PITCH];
+shared vec4 lanes[GROUP];
 
 bool kept;       // which cache this part is of
 uint head, kv, rows0;
 
-vec4 key(uint row, uint c) {
-  if (kept) return vec4(kept_k[(rows0 + row) * D4 + c]);
-  if (row == push.start) return in_k[(push.row0 * push.kv_heads + kv) * D4 + c];
-  return vec4(near_k[(rows0 + row % push.rows) * D4 + c]);
-}
-vec4 value(uint row, uint c) {
-  if (kept) return vec4(kept_v[(rows0 + row) * D4 + c]);
-  if (row == push.start) return in_v[(push.row0 * push.kv_heads + kv) * D4 + c];
-  return vec4(near_v[(rows0 + row % push.rows) * D4 + c]);
-}
+// Rows first, first + LANES, ... of a column of the keys or values; those behind the last are the last.
+#define FETCH(name, kept_rows, near_rows, in_rows)                                                   \
+  void name(uint first, uint last, uint column, out STORE4 rows[FLYING]) {                           \
+    if (kept) {                                                                                      \
+      for (uint n = 0; n < FLYING; n++) rows[n] = kept_rows[(rows0 + min(first + n * LANES, last)) * D4 + column]; \
+    } else {                                                                                         \
+      STORE4 self = STORE4(in_rows[(push.row0 * push.kv_heads + kv) * D4 + column]);                 \
+      for (uint n = 0; n < FLYING; n++) rows[n] = near_rows[(rows0 + min(first + n * LANES, last) % push.rows) * D4 + column]; \
+      for (uint n = 0; n < FLYING; n++)                                                              \
+        if (min(first + n * LANES, last) == push.start) rows[n] = self;                              \
+    }                                                                                                \
+  }
+FETCH(fetch_keys, kept_k, near_k, in_k)
+FETCH(fetch_values, kept_v, near_v, in_v)
 
 float plog(float a, float b) { return a * log((a + EPSILON) / (b + EPSILON)); }
 
@@ -43,22 +55,25 @@ float self_score(uint tid, uint begin) {
   uint self = push.start - begin;
   uint first = self + 1 - min(self + 1, push.chunk);
   float rest = MINUS_INFINITY, own = s[self], sum_a = 0, sum_b = 0, norm = 0, result = 0;
-  for (uint i = first + tid; i < self; i += STILL_GROUP) rest = max(rest, s[i]);
+  for (uint i = first + tid; i < self; i += GROUP) rest = max(rest, s[i]);
   rest = group_max(tid, rest);
   float most = max(rest, own), own_weight = exp(own - most);
-  for (uint i = first + tid; i < self; i += STILL_GROUP) {
+  for (uint i = first + tid; i < self; i += GROUP) {
     sum_a += exp(s[i] - most);
     sum_b += exp(s[i] - rest);
   }
   sum_a = group_sum(tid, sum_a) + own_weight;
   sum_b = group_sum(tid, sum_b);
-  for (uint i = first + tid; i < self; i += STILL_GROUP)
+  for (uint i = first + tid; i < self; i += GROUP)
     result += plog(exp(s[i] - most) / sum_a, exp(s[i] - rest) / sum_b);
   result = group_sum(tid, result) + plog(own_weight / sum_a, 0.0);
   if (push.metric == 1) return own_weight / sum_a;
   if (push.metric == 2) return own;
   if (push.metric == 3) {
-    for (uint c = tid; c < D4; c += STILL_GROUP) norm += dot(key(push.start, c), key(push.start, c));
+    for (uint c = tid; c < D4; c += GROUP) {
+      vec4 k = in_k[(push.row0 * push.kv_heads + kv) * D4 + c];
+      norm += dot(k, k);
+    }
     return sqrt(group_sum(tid, norm));
   }
   if (push.metric == 4) {
@@ -83,25 +98,35 @@ void main() {
   rows0 = kept ? route_head(head) * push.kept_rows : kv * push.rows;
   bool holds_self = !kept && end == push.start + 1 && begin < end;
 
-  for (uint c = tid; c < D4; c += STILL_GROUP) query[c] = push.scale * q[(push.row0 * push.heads + head) * D4 + c];
+  for (uint c = tid; c < D4; c += GROUP) query[c] = push.scale * q[(push.row0 * push.heads + head) * D4 + c];
   barrier();
   float most = MINUS_INFINITY, total = 0, score = 0;
   uint column = tid % D4, lane = tid / D4;
   vec4 sum = vec4(0);
   for (uint row0 = begin; row0 < end; row0 += ROWS) {
     uint n = min(ROWS, end - row0);
+    STORE4 flying[FLYING];
+    fetch_values(row0 + lane, row0 + n - 1, column, flying);
     float own_most = MINUS_INFINITY;
-    for (uint i = tid; i < n; i += STILL_GROUP) {
-      float logit = 0;
-      for (uint c = 0; c < D4; c++) logit += dot(query[c], key(row0 + i, c));
-      s[i] = logit;
-      own_most = max(own_most, logit);
+    for (uint first = 0; first < n; first += BATCH) {
+      STORE4 keys[FLYING];
+      fetch_keys(row0 + first + lane, row0 + n - 1, column, keys);
+      if (lane < LANES)
+        for (uint k = 0; k < FLYING; k++)
+          if (lane + k * LANES < BATCH) products[(lane + k * LANES) * PITCH + column] = dot(query[column], vec4(keys[k]));
+      barrier();
+      for (uint i = tid; i < min(BATCH, n - first); i += GROUP) {
+        float logit = 0;
+        for (uint c = 0; c < D4; c++) logit += products[i * PITCH + c];
+        s[first + i] = logit;
+        own_most = max(own_most, logit);
+      }
+      barrier();
     }
-    barrier();
     if (push.lower == STILL_LOWER_CHUNK && holds_self) score = self_score(tid, begin);
     float before = most, own_total = 0;
     most = max(before, group_max(tid, own_most));
-    for (uint i = tid; i < n; i += STILL_GROUP) {
+    for (uint i = tid; i < n; i += GROUP) {
       s[i] = exp(s[i] - most);
       own_total += s[i];
     }
@@ -109,11 +134,10 @@ void main() {
     total = total * rescale + group_sum(tid, own_total);
     sum *= rescale;
     if (lane < LANES)
-      for (uint i = lane; i < n; i += 4 * LANES) {  // four loads on their way at a time
-        vec4 rows[4];
-        for (uint k = 0; k < 4; k++) rows[k] = value(row0 + min(i + k * LANES, n - 1), column);
-        for (uint k = 0; k < 4; k++)
-          if (i + k * LANES < n) sum += s[i + k * LANES] * rows[k];
+      for (uint i = lane; i < n; i += FLYING * LANES) {
+        if (i != lane) fetch_values(row0 + i, row0 + n - 1, column, flying);
+        for (uint k = 0; k < FLYING; k++)
+          if (i + k * LANES < n) sum += s[i + k * LANES] * vec4(flying[k]);
       }
     barrier();
   }
@@ -126,8 +150,8 @@ void main() {
   }
   if (tid == 0) parts[at + D4] = vec4(most, total, score, 0);
   if (holds_self && head % (push.heads / push.kv_heads) == 0)
-    for (uint c = tid; c < D4; c += STILL_GROUP) {
-      near_k[(rows0 + push.start % push.rows) * D4 + c] = STORE4(key(push.start, c));
-      near_v[(rows0 + push.start % push.rows) * D4 + c] = STORE4(value(push.start, c));
+    for (uint c = tid; c < D4; c += GROUP) {
+      near_k[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_k[(push.row0 * push.kv_heads + kv) * D4 + c]);
+      near_v[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_v[(push.row0 * push.kv_heads + kv) * D4 + c]);
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Maximum and sum over the invocations of a workgroup; every invocation gets the result. With SUBGROUP the subgroups reduce
 // first, whatever their size.
-shared float group_values[STILL_GROUP];
+shared float group_values[GROUP];
 
 #ifdef SUBGROUP
 float group_reduce(uint tid, float x, bool maximum) {
@@ -18,7 +18,7 @@ float group_reduce(uint tid, float x, bool maximum) {
 float group_reduce(uint tid, float x, bool maximum) {
   group_values[tid] = x;
   barrier();
-  for (uint width = STILL_GROUP / 2; width > 0; width /= 2) {
+  for (uint width = GROUP / 2; width > 0; width /= 2) {
     if (tid < width) {
       float a = group_values[tid], b = group_values[tid + width];
       group_values[tid] = maximum ? max(a, b) : a + b;

@@ -7,55 +7,30 @@
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 layout(push_constant) uniform block { attention_push push; };
+#include "attention_sets.glsl"
 #include "tile_rows.glsl"
+const uint D = DIM;
+#include "register_tiles.glsl"
 layout(set = 0, binding = 0) readonly buffer b0 { float q[]; };        // (n, H D)
-layout(set = 0, binding = 1) readonly buffer b1 { uvec4 work_k[]; };   // (G, rows, D)
+layout(set = 0, binding = 1) readonly buffer b1 { uvec4 keys[]; };     // tiles.comp
 layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, rows)
-
-shared uvec4 keys[64 * KEY_ROW / 8];  // of the chunk before, then of this one
 #include "query_tiles.glsl"
 
-const uint STAGED = 64 * DIM8 / STILL_GROUP;
-uvec4 staged[STAGED];
-// 64 keys from position p0 - 64 on.
-void fetch_keys(uint tid, uint kv, uint p0, uint end) {
-  [[unroll]] for (uint n = 0; n < STAGED; n++) {
-    uint i = tid + n * STILL_GROUP, p = p0 + i / DIM8;
-    staged[n] = p >= 64 && p < end + 64 ? work_k[(kv * push.rows + p - 64 - push.base) * DIM8 + i % DIM8] : uvec4(0);
-  }
-}
-void put_keys(uint tid) {
-  [[unroll]] for (uint n = 0; n < STAGED; n++) {
-    uint i = tid + n * STILL_GROUP;
-    keys[i / DIM8 * (KEY_ROW / 8) + i % DIM8] = staged[n];
-  }
-}
-
 void main() {
-  uint tid = gl_LocalInvocationID.x, head = gl_WorkGroupID.y, kv = head / (push.heads / push.kv_heads);
-  uint t0 = push.start + gl_WorkGroupID.x * 64, end = push.start + push.count, row0 = 16 * gl_SubgroupID;
-  fetch_keys(tid, kv, t0, end);
+  uint lane = gl_SubgroupInvocationID, head = gl_WorkGroupID.y;
+  uint t0 = push.start + gl_WorkGroupID.x * 64 + 16 * gl_SubgroupID, end = push.start + push.count;
+  if (t0 >= end) return;
   MATRIX_A x[DIM_TILES];
-  load_queries(t0 + row0, head, push.scale, x);
-  put_keys(tid);
-  barrier();
-  fetch_keys(tid, kv, t0 + 64, end);
+  load_queries(t0, head, push.scale, x);
   MATRIX_SUM s[5];
-  [[unroll]] for (uint j = 0; j < 5; j++) s[j] = MATRIX_SUM(0.0);
-  [[unroll]] for (uint half_ = 0; half_ < 2; half_++) {
-    if (half_ == 1) {
-      barrier();
-      put_keys(tid);
-      barrier();
-    }
-    [[unroll]] for (uint j = 0; j < 5; j++) {
-      if ((gl_SubgroupID + j) / 4 != half_) continue;
-      uint at = (gl_SubgroupID + j) % 4 * 16 * KEY_ROW;
-      [[unroll]] for (uint k = 0; k < DIM_TILES; k++) {
-        MATRIX_B b;
-        coopMatLoad(b, keys, (at + 16 * k) / 8, KEY_ROW / 8, COLUMN_MAJOR);
-        s[j] = coopMatMulAdd(x[k], b, s[j]);
-      }
+  [[unroll]] for (uint j = 0; j < 5; j++) {
+    s[j] = MATRIX_SUM(0.0);
+    if (t0 + 16 * j < push.base + 64) continue;
+    uint at = near_tile(kv_head(head), (t0 + 16 * j - 64 - push.base) / 16) + lane;
+    [[unroll]] for (uint k = 0; k < DIM_TILES; k++) {
+      MATRIX_B b;
+      UNPACK(b, keys[at + 32 * k]);
+      s[j] = coopMatMulAdd(x[k], b, s[j]);
     }
   }
   // Column c of the 80 is the token at distance row + 64 - c; the token itself counts apart.
@@ -64,7 +39,7 @@ void main() {
     rest[r] = MINUS_INFINITY;
     sum[r] = self_logits[r] = 0;
   }
-  uint before = min(t0 + row0, 64);  // columns 64 - before and later exist
+  uint before = min(t0, 64);  // columns 64 - before and later exist
   [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
     [[unroll]] for (uint j = 0; j < 5; j++) {
       uint c = 16 * j + column_of(e), r = row_of(e);
@@ -80,7 +55,7 @@ void main() {
   row_sum(sum);
   if (gl_SubgroupInvocationID % 4 != 0) return;
   [[unroll]] for (uint r = 0; r < ROWS; r++) {
-    uint t = t0 + row0 + row_at(r);
+    uint t = t0 + row_at(r);
     if (t >= end) continue;
     float self_logit = self_logits[r], most = max(self_logit, rest[r]);
     float others = sum[r] > 0 ? sum[r] * exp(rest[r] - most) : 0.0;

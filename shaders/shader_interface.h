@@ -20,8 +20,6 @@
 /* Invocations of a workgroup, and of the softmax branch's; rows of a tile of queries and of a tile of keys. */
 #define STILL_GROUP 128
 #define STILL_WIDE_GROUP 256
-/* The same by cooperative matrices, without a linear branch: the most that leaves each 168 registers. */
-#define STILL_SOFTMAX_GROUP 384
 #define STILL_TILE 64
 /* Decode: logits that one workgroup holds at a time; workgroups that share the columns of a head's linear state. */
 #define STILL_DECODE_ROWS 256

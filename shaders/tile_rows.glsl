@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Rows of 16 x 16 tiles whose elements lie in the registers of a subgroup: element e of invocation i is in row i / 4 or the one
-// 8 below, in column 2 (i mod 4) and the three at distances 1, 8 and 9, for sums, for MATRIX_A and for what is read by rows. That
-// is how an H200 lays them out (driver 580.159); a device that does otherwise fails the self-check.
+// 8 below, in column 2 (i mod 4) and the three at distances 1, 8 and 9, for sums, for MATRIX_A and, rows and columns exchanged,
+// for MATRIX_B: the registers of a MATRIX_B are those of its transpose as MATRIX_A or as a sum. That is how an H200 lays them out
+// (driver 580.159); a device that does otherwise fails the self-check.
 #extension GL_KHR_shader_subgroup_shuffle : require
 const uint ELEMENTS = 8, ROWS = 2;  // of a tile in an invocation
 
@@ -23,3 +24,14 @@ void row_max(inout float x[ROWS]) {
     x[r] = max(x[r], subgroupShuffleXor(x[r], 2));
   }
 }
+
+// Makes a matrix of what lies in memory in that order, an invocation's 8 halves in a uvec4.
+#define UNPACK(matrix, words)                           \
+  {                                                     \
+    uvec4 w_ = words;                                   \
+    [[unroll]] for (uint n_ = 0; n_ < 4; n_++) {        \
+      f16vec2 pair_ = unpackFloat2x16(w_[n_]);          \
+      matrix[2 * n_] = pair_.x;                         \
+      matrix[2 * n_ + 1] = pair_.y;                     \
+    }                                                   \
+  }

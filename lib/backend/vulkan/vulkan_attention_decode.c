@@ -55,7 +55,9 @@ static still_status attend(const decode *d) {
   const double dim = a->plan->options.head_dim, heads = d->push.heads;
   const uint32_t parts = d->push.kept_parts + d->push.near_parts;
   STILL_TRY(
-      run(d, a->f16 ? STILL_SHADER_decode_softmax_f16 : STILL_SHADER_decode_softmax_f32,
+      run(d,
+          still_vulkan_reducing(d->vulkan, a->f16 ? STILL_SHADER_decode_softmax_f16
+                                                  : STILL_SHADER_decode_softmax_f32),
           (still_vulkan_dispatch){.buffers = {d->rows->q, &a->near_k, &a->near_v, &a->kept_k,
                                               &a->kept_v, d->rows->k, d->rows->v, &d->work->parts},
                                   .writes = 1 << 1 | 1 << 2 | 1 << 7,

@@ -189,7 +189,8 @@ static still_status saliency(const block *b) {
   /* the matrices' shader knows the first three metrics */
   if (!b->coopmat || b->push.metric > STILL_METRIC_QK)
     return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
-  dispatch.groups[0] = (b->push.count + 63) / 64;
+  dispatch.buffers[1] = &b->work->key_tiles;
+  dispatch.groups[0] = tiles_of(b->push.count, STILL_TILE);
   return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, dispatch);
 }
 
@@ -272,6 +273,29 @@ static still_status softmax_branch(const block *b) {
 
 /* ---- stages by cooperative matrices ------------------------------------------------------------------------ */
 
+/* Blocks of 16 rows: shaders/register_tiles.glsl. */
+static uint32_t blocks_of(uint32_t rows) {
+  return tiles_of(rows, STILL_TILE) * (STILL_TILE / 16);
+}
+
+/* Tiles of the near and new tokens, or of the kept ones. */
+static still_status make_tiles(const block *b, bool kept) {
+  still_vulkan_attention *a = b->attention;
+  const uint32_t rows = kept ? b->push.kept_rows : b->push.start + b->push.count - b->push.base;
+  const uint32_t heads = kept ? b->push.route_heads : b->push.kv_heads;
+  const uint32_t dim = (uint32_t)a->plan->options.head_dim;
+  const uint64_t groups = smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
+  const bool full = b->push.lower == STILL_LOWER_ALL;
+  still_vulkan_buffer *keys = kept ? &a->kept_k : full ? &a->near_k : &b->work->keys;
+  still_vulkan_buffer *values = kept ? &a->kept_v : full ? &a->near_v : &b->work->values;
+  return run_as(
+      b, STILL_SHADER_tiles_f16, kept,
+      (still_vulkan_dispatch){.buffers = {keys, values, &b->work->key_tiles, &b->work->value_tiles},
+                              .writes = 1 << 2 | 1 << 3,
+                              .groups = {(uint32_t)groups, heads, 1},
+                              .work = 8.0 * rows * heads * dim});
+}
+
 static still_status linear_state_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint64_t dim = (uint64_t)a->plan->options.head_dim;
@@ -292,19 +316,20 @@ static still_status linear_state_coopmat(const block *b) {
                                         .work = 32.0 * (double)size * (b->push.route_count + 1)});
 }
 
+/* With the linear branch and the merge where there is one. */
 static still_status softmax_branch_coopmat(const block *b) {
-  still_vulkan_dispatch dispatch = softmax_dispatch(b);
-  dispatch.groups[0] = tiles_of(b->push.count, STILL_SOFTMAX_GROUP / 2); /* 16 of 32 invocations */
-  return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
-}
-
-/* With the linear branch and the merge. */
-static still_status hybrid_branch_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
-  still_vulkan_dispatch dispatch = softmax_dispatch(b);
-  dispatch.buffers[5] = &b->work->states;
-  dispatch.buffers[8] = &a->map_q_f16;
-  dispatch.groups[0] = tiles_of(b->push.count, STILL_TILE);
+  const uint32_t last = b->push.start + b->push.count - 1;
+  still_vulkan_dispatch dispatch = {
+      .buffers = {b->rows->q, &b->work->key_tiles, &b->work->value_tiles, b->rows->out},
+      .writes = 1 << 3,
+      .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
+      .work = softmax_work(a, last) * b->push.count};
+  if (!(b->push.flags & STILL_FLAG_LINEAR))
+    return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
+  dispatch.buffers[4] = &b->work->states;
+  dispatch.buffers[5] = b->rows->gate ? b->rows->gate : b->rows->q;
+  dispatch.buffers[6] = &a->map_q_f16;
   dispatch.work += work_of(b, b->push.count, 6.0 * a->plan->options.head_dim);
   return run_coopmat(b, STILL_SHADER_hybrid_branch_coopmat_d64, dispatch);
 }
@@ -345,6 +370,15 @@ static uint32_t near_base(const attention_push *push) {
   return (chunk ? chunk - 1 : 0) * push->chunk;
 }
 
+static still_status reserve_tiles(const block *b) {
+  const attention_push *push = &b->push;
+  const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim;
+  const uint64_t blocks = (uint64_t)push->kv_heads * blocks_of(push->rows) +
+                          (uint64_t)push->route_heads * blocks_of(push->kept_rows);
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &b->work->key_tiles, blocks * 16 * dim * 2));
+  return still_vulkan_work_reserve(b->vulkan, &b->work->value_tiles, blocks * 16 * dim * 2);
+}
+
 static still_status reserve_work(block *b) {
   const still_vulkan_attention *a = b->attention;
   still_vulkan *vulkan = b->vulkan;
@@ -356,6 +390,7 @@ static still_status reserve_work(block *b) {
   if (b->push.lower == STILL_LOWER_ALL || b->push.lower == STILL_LOWER_NONE) return STILL_OK;
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->keys, b->push.kv_heads * rows * dim * element));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
+  if (b->coopmat) STILL_TRY(reserve_tiles(b));
   if (!(b->push.flags & STILL_FLAG_LINEAR) || still_vulkan_scans(a->plan)) return STILL_OK;
   const uint64_t states = (b->push.route_count + 1) * heads * 2 * dim * (dim + 1);
   if (b->coopmat) return still_vulkan_work_reserve(vulkan, &w->states, states * 2);
@@ -370,7 +405,10 @@ static still_status full_block(block *b) {
   b->push.work_row0 = b->push.start;
   STILL_TRY(gather(b));
   b->push.base = 0;
-  return b->coopmat ? softmax_branch_coopmat(b) : softmax_branch(b);
+  if (!b->coopmat) return softmax_branch(b);
+  STILL_TRY(reserve_tiles(b));
+  STILL_TRY(make_tiles(b, false));
+  return softmax_branch_coopmat(b);
 }
 
 /* Kinds whose linear part is a scan. LOLCATS has one denominator with it, the others add it up afterwards. */
@@ -395,23 +433,39 @@ static uint32_t linear_begin(const still_vulkan_attention *attention) {
   }
 }
 
-static still_status hybrid_block(block *b) {
+static still_status still_block_coopmat(block *b) {
   STILL_TRY(gather(b));
-  if (b->push.lower == STILL_LOWER_WINDOW) {
-    STILL_TRY(keep_sinks(b));
-  } else {
-    STILL_TRY(saliency(b));
-    if (b->push.route_count) STILL_TRY(route(b));
+  STILL_TRY(make_tiles(b, false));
+  STILL_TRY(saliency(b));
+  if (b->push.route_count) STILL_TRY(route(b));
+  if (b->push.kept_rows) STILL_TRY(make_tiles(b, true));
+  if (b->push.flags & STILL_FLAG_LINEAR) STILL_TRY(linear_state_coopmat(b));
+  STILL_TRY(softmax_branch_coopmat(b));
+  return scatter(b);
+}
+
+static still_status still_block(block *b) {
+  STILL_TRY(gather(b));
+  STILL_TRY(saliency(b));
+  if (b->push.route_count) STILL_TRY(route(b));
+  if (b->push.flags & STILL_FLAG_LINEAR) {
+    STILL_TRY(linear_state(b));
+    STILL_TRY(linear_branch(b));
   }
-  const bool linear = b->push.flags & STILL_FLAG_LINEAR;
-  if (b->coopmat) {
-    if (linear) STILL_TRY(linear_state_coopmat(b));
-    STILL_TRY(linear ? hybrid_branch_coopmat(b) : softmax_branch_coopmat(b));
-  } else {
-    if (linear) STILL_TRY(linear_state(b));
-    if (linear) STILL_TRY(linear_branch(b));
+  STILL_TRY(softmax_branch(b));
+  return scatter(b);
+}
+
+static still_status window_block(block *b) {
+  STILL_TRY(gather(b));
+  STILL_TRY(keep_sinks(b));
+  if (!b->coopmat) {
     STILL_TRY(softmax_branch(b));
+    return scatter(b);
   }
+  STILL_TRY(make_tiles(b, false));
+  if (b->push.kept_rows) STILL_TRY(make_tiles(b, true));
+  STILL_TRY(softmax_branch_coopmat(b));
   return scatter(b);
 }
 
@@ -437,5 +491,9 @@ still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
   attention->shape.base = b.push.base;
   attention->shape.rows = b.push.rows;
   if (still_vulkan_scans(attention->plan)) return scan_block(&b);
-  return b.push.lower == STILL_LOWER_ALL ? full_block(&b) : hybrid_block(&b);
+  switch (b.push.lower) {
+  case STILL_LOWER_ALL: return full_block(&b);
+  case STILL_LOWER_WINDOW: return window_block(&b);
+  default: return b.coopmat ? still_block_coopmat(&b) : still_block(&b);
+  }
 }

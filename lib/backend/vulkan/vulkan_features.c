@@ -122,16 +122,14 @@ static still_status has_extension(still_vulkan *vulkan, const char *name, bool *
   return result < 0 ? still_vulkan_fail(result, "vkEnumerateDeviceExtensionProperties(") : STILL_OK;
 }
 
-/* f16 x f16 -> f32 tiles of 16 x 16 x 16 in a subgroup of 32, shuffles, large workgroups: what the *_coopmat shaders are
- * written for. */
+/* f16 x f16 -> f32 tiles of 16 x 16 x 16 in a subgroup of 32, and shuffles: what the *_coopmat shaders are written
+ * for. */
 static still_status has_coopmat_tiles(still_vulkan *vulkan, bool *has) {
   *has = false;
   PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR query =
       (PFN_vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR)vkGetInstanceProcAddr(
           vulkan->instance, "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR");
-  if (!query || vulkan->limits.subgroup != 32 || !vulkan->limits.shuffles ||
-      vulkan->properties.limits.maxComputeWorkGroupInvocations < STILL_SOFTMAX_GROUP)
-    return STILL_OK;
+  if (!query || vulkan->limits.subgroup != 32 || !vulkan->limits.shuffles) return STILL_OK;
   VkCooperativeMatrixPropertiesKHR shapes[64];
   memset(shapes, 0, sizeof shapes);
   for (int i = 0; i < 64; i++)
