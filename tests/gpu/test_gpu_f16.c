@@ -3,6 +3,9 @@
  * 128 channels, chunks of 64, against the CPU in float. Bounds: 5e-3 of the row's largest value; the same routing. */
 #include "gpu/gpu_fixtures.h"
 
+#include "backend/vulkan/vulkan_device.h"
+#include "shaders/shader_interface.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,6 +106,48 @@ static void heads_of_128(void **state) {
   compare("swa, 128", STILL_ATTENTION_SWA, 128, 200);
 }
 
+/* shaders/tiles.comp by itself, which runs on every device: element e of invocation i of a 16 x 16 tile is in row i / 4 or the
+ * one 8 below and in column 2 (i mod 4) or the one at distance 1, 8 or 9; tiles of values are transposed. */
+static void tiles_hold_the_rows(void **state) {
+  (void)state;
+  enum { HEADS = 2, ROWS = 80, USED = 37, D = 64, BLOCKS = 8 };
+  static uint16_t rows[HEADS][ROWS][D], got[2][HEADS][BLOCKS][D / 16][32][8];
+  for (int i = 0; i < HEADS * ROWS * D; i++) (&rows[0][0][0])[i] = (uint16_t)(i % 0x7000 + 1);
+  still_vulkan *vulkan;
+  check_ok(still_vulkan_open(&vulkan, gpu_device()));
+  still_vulkan_buffer in = {0}, out[2] = {{0}, {0}};
+  check_ok(still_vulkan_buffer_create(vulkan, &in, sizeof rows, STILL_VULKAN_DEVICE));
+  check_ok(still_vulkan_write(vulkan, &in, 0, rows, sizeof rows));
+  for (int i = 0; i < 2; i++)
+    check_ok(still_vulkan_buffer_create(vulkan, &out[i], sizeof got[i], STILL_VULKAN_DEVICE));
+  const attention_push push = {.kv_heads = HEADS, .rows = ROWS, .start = 0, .count = USED};
+  const uint32_t constants[STILL_VULKAN_CONSTANTS] = {D, 0};
+  still_vulkan_dispatch dispatch = {.buffers = {&in, &in, &out[0], &out[1]},
+                                    .writes = 1 << 2 | 1 << 3,
+                                    .push = &push,
+                                    .push_bytes = sizeof push,
+                                    .groups = {3, HEADS, 1}};
+  check_ok(
+      still_vulkan_pipeline_get(vulkan, STILL_SHADER_tiles_f16, constants, &dispatch.pipeline));
+  check_ok(still_vulkan_run(vulkan, &dispatch));
+  for (int i = 0; i < 2; i++)
+    check_ok(still_vulkan_read(vulkan, &out[i], 0, got[i], sizeof got[i]));
+  for (int h = 0; h < HEADS; h++)
+    for (int at = 0; at < 4 * D * 16; at++) { /* the four blocks that 37 rows need */
+      const int e = at % 8, i = at / 8 % 32, tile = at / 256 % (D / 16), b = at / 256 / (D / 16);
+      const int major = i / 4 + 8 * (e / 4), minor = 2 * (i % 4) + e % 2 + 8 * (e / 2 % 2);
+      const int row_k = 16 * b + major, row_v = 16 * b + minor;
+      assert_int_equal(got[0][h][b][tile][i][e],
+                       row_k < USED ? rows[h][row_k][16 * tile + minor] : 0);
+      assert_int_equal(got[1][h][b][tile][i][e],
+                       row_v < USED ? rows[h][row_v][16 * tile + major] : 0);
+    }
+  still_vulkan_discard(vulkan, &in);
+  for (int i = 0; i < 2; i++) still_vulkan_discard(vulkan, &out[i]);
+  check_ok(still_vulkan_finish(vulkan));
+  still_vulkan_close(vulkan);
+}
+
 int main(void) {
   still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
   still_attention_plan *plan;
@@ -115,6 +160,7 @@ int main(void) {
     return 77;
   }
   still_attention_plan_destroy(plan);
-  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(heads_of_128)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(heads_of_128),
+                                     cmocka_unit_test(tiles_hold_the_rows)};
   return gpu_run_tests(tests, CHECK_COUNT(tests));
 }
