@@ -75,7 +75,7 @@ void still_vulkan_list(still_device_info *devices, size_t capacity, size_t *coun
   VkInstance instance;
   VkPhysicalDevice *found;
   uint32_t found_count;
-  if (still_vulkan_instance_acquire(&instance)) {
+  if (still_vulkan_instance_get(&instance)) {
     still_log(STILL_LOG_DEBUG, "%s", still_last_error());
     return;
   }
@@ -84,7 +84,6 @@ void still_vulkan_list(still_device_info *devices, size_t capacity, size_t *coun
   for (uint32_t i = 0; i < found_count; i++, (*count)++)
     if (*count < capacity) describe(&devices[*count], found[i], i);
   still_free(found);
-  still_vulkan_instance_release();
 }
 
 /* ---- open and close ------------------------------------------------------------------------------ */
@@ -107,7 +106,8 @@ static still_status find_queue(still_vulkan *vulkan) {
 static still_status find_physical(still_vulkan *vulkan, const char *name) {
   VkPhysicalDevice *devices;
   uint32_t count, index = 0;
-  STILL_TRY(still_vulkan_physical_devices(vulkan->own_instance, &devices, &count));
+  STILL_TRY(still_vulkan_instance_get(&vulkan->instance));
+  STILL_TRY(still_vulkan_physical_devices(vulkan->instance, &devices, &count));
   const still_status status = choose(devices, count, name, &index);
   if (!status) vulkan->physical = devices[index];
   still_free(devices);
@@ -133,7 +133,6 @@ static void destroy(still_vulkan *vulkan) {
     still_vulkan_memory_destroy(vulkan);
     if (!vulkan->shared) vulkan->call.vkDestroyDevice(vulkan->device, NULL);
   }
-  if (vulkan->own_instance) still_vulkan_instance_release();
   pthread_mutex_destroy(&vulkan->lock);
   still_free(vulkan);
 }
@@ -147,8 +146,6 @@ static still_status open_tools(still_vulkan *vulkan) {
 }
 
 static still_status open_parts(still_vulkan *vulkan, const char *name) {
-  STILL_TRY(still_vulkan_instance_acquire(&vulkan->own_instance));
-  vulkan->instance = vulkan->own_instance;
   STILL_TRY(find_physical(vulkan, name));
   STILL_TRY(still_vulkan_create_device(vulkan));
   return open_tools(vulkan);
@@ -186,8 +183,8 @@ static still_vulkan *find_shared(const char *name) {
 
 static still_status open_locked(still_vulkan **out, const char *name) {
   still_vulkan *vulkan = find_shared(name);
-  if (!vulkan && registry) { /* the instance is there, so handles can be compared */
-    still_vulkan probe = {.own_instance = registry->own_instance};
+  if (!vulkan && registry) {
+    still_vulkan probe = {0};
     STILL_TRY(find_physical(&probe, name));
     vulkan = find_open(probe.physical);
   }
@@ -256,7 +253,7 @@ static still_status check_family(const still_vulkan *vulkan) {
 
 static still_status adopt(still_vulkan *vulkan, const still_shared_device *given) {
   /* The loader's functions serve every instance; ours sees to it that they are there. */
-  STILL_TRY(still_vulkan_instance_acquire(&vulkan->own_instance));
+  STILL_TRY(still_vulkan_instance_get(&vulkan->instance));
   vulkan->instance = given->instance;
   vulkan->physical = given->physical_device;
   vkGetPhysicalDeviceProperties(vulkan->physical, &vulkan->properties);

@@ -36,8 +36,7 @@ enum { STILL_VULKAN_CHECKS = 64 };
 
 typedef struct still_vulkan still_vulkan;
 struct still_vulkan {
-  VkInstance instance;     /* of the physical device */
-  VkInstance own_instance; /* the library's; the same, unless the device is the application's */
+  VkInstance instance; /* of the physical device */
   VkPhysicalDevice physical;
   VkPhysicalDeviceProperties properties;
   uint8_t pipeline_uuid[VK_UUID_SIZE];

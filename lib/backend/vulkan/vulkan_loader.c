@@ -7,11 +7,12 @@
 #include <pthread.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* Both stay until the process ends: unloading drivers is not reliable, one of NVIDIA's (580.159) cannot be loaded any more after
+ * it has been some dozens of times, and an instance takes half a second to make. */
 static VkInstance shared_instance;
-static int users;
 
 static still_status load(void) {
-  static bool loaded; /* the library stays loaded: unloading drivers is not reliable */
+  static bool loaded;
   if (loaded) return STILL_OK;
   VkResult result;
   VK_RESULT(result, volkInitialize());
@@ -33,32 +34,22 @@ static still_status create(VkInstance *instance) {
   const VkInstanceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_INSTANCE_CREATE_INFO,
                                      .pApplicationInfo = &application};
   VkResult result;
-  VK_RESULT(result, vkCreateInstance(&info, NULL, instance));
+  VkInstance made;
+  VK_RESULT(result, vkCreateInstance(&info, NULL, &made));
   if (result == VK_ERROR_INCOMPATIBLE_DRIVER)
     return still_fail(STILL_ERROR_DEVICE, "vulkan: no driver is installed (no ICD file found)");
   if (result < 0) return still_vulkan_fail(result, "vkCreateInstance(");
-  volkLoadInstanceOnly(*instance);
+  volkLoadInstanceOnly(made);
+  *instance = made;
   return STILL_OK;
 }
 
-still_status still_vulkan_instance_acquire(VkInstance *instance) {
+still_status still_vulkan_instance_get(VkInstance *instance) {
   pthread_mutex_lock(&lock);
-  still_status status = users ? STILL_OK : create(&shared_instance);
-  if (!status) {
-    users++;
-    *instance = shared_instance;
-  }
+  const still_status status = shared_instance ? STILL_OK : create(&shared_instance);
+  *instance = shared_instance;
   pthread_mutex_unlock(&lock);
   return status;
-}
-
-void still_vulkan_instance_release(void) {
-  pthread_mutex_lock(&lock);
-  if (--users == 0) {
-    vkDestroyInstance(shared_instance, NULL);
-    shared_instance = VK_NULL_HANDLE;
-  }
-  pthread_mutex_unlock(&lock);
 }
 
 still_status still_vulkan_physical_devices(VkInstance instance, VkPhysicalDevice **devices,
