@@ -10,6 +10,7 @@
 
 enum {
   LARGE_BLOCK = 4 << 20,
+  LARGE_PAGE = 2 << 20,
   PIECE = 4 << 20 /* zeroed in a few milliseconds, where pages are new and come slowly, too */
 };
 
@@ -21,6 +22,7 @@ typedef struct block_header {
 static void *default_allocate(void *user, size_t bytes, size_t alignment) {
   (void)user;
   void *block = NULL;
+  if (bytes >= LARGE_BLOCK) alignment = LARGE_PAGE; /* else it would begin with small ones */
   return posix_memalign(&block, alignment, bytes) ? NULL : block;
 }
 
@@ -67,8 +69,9 @@ static void count_up(size_t bytes) {
 /* Large pages: 1 GB of small ones takes 70 ms to give back, when a call is cancelled. Only advice. */
 static void advise_large_pages(char *block, size_t bytes) {
 #ifdef MADV_HUGEPAGE
-  const size_t page = 2 << 20, skip = (page - (uintptr_t)block % page) % page;
-  if (bytes >= LARGE_BLOCK) madvise(block + skip, (bytes - skip) / page * page, MADV_HUGEPAGE);
+  const size_t skip = (LARGE_PAGE - (uintptr_t)block % LARGE_PAGE) % LARGE_PAGE;
+  if (bytes >= LARGE_BLOCK)
+    madvise(block + skip, (bytes - skip) / LARGE_PAGE * LARGE_PAGE, MADV_HUGEPAGE);
 #else
   (void)block, (void)bytes;
 #endif
