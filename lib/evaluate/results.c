@@ -267,7 +267,7 @@ static still_status put_run(FILE *stream, const char *before, const still_evalua
   STILL_TRY(put_text(stream, ", ", "model", info.name));
   fprintf(stream, ", \"hash\": \"%s\", \"adapter\": \"%s\"", hash, adapter);
   STILL_TRY(put_text(stream, ", ", "options", options));
-  fputc('}', stream);
+  fprintf(stream, ", \"device_layers\": %d}", info.device_layers);
   return STILL_OK;
 }
 

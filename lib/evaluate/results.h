@@ -3,7 +3,9 @@
  * evaluation goes on and reports of several files are made.
  *
  *   {"still_evaluation": 1, "version": ..., "command": ..., "settings": ...,
- *    "runs": [{"run", "model", "hash", "adapter", "options"}]}
+ *    "runs": [{"run", "model", "hash", "adapter", "options", "device_layers"}]}
+ * device_layers: how many layers ran on a device other than the CPU.
+ *
  *   {"run": "full", "task": "sniah1", "length": 4096, "depth_index": -1, "index": 0,
  *    "depth": 0.31, "right": 1, "seconds": 0.8, "output": " 1234567."}
  *
