@@ -26,6 +26,9 @@ ANSWER, WORDING, PROSE, HAYSTACK, NOISE, RANDOM = 5.0, 0.5, 1.0, 0.05, 0.0625, 0
 PIECES = re.compile(r"'(?:[sdmtSDMT]|ll|ve|re)|[^\r\n\w]?[^\W\d_]+|\d| ?[^\s\w]+[\r\n]*|_+|\s*[\r\n]|\s+(?!\S)|\s+")
 
 
+TASKS = ("prose", "single", "several", "dense", "values", "queries", "tracking", "stories")
+
+
 class Tokens:
     """Counts the tokens of a text, near enough to size rows: BPE by tokenizer.json's merges, word by word."""
 
@@ -165,6 +168,8 @@ class Maker:
                 if sum(self.tokens.count(s) for s in sentences) > 0.6 * budget or budget < 40:
                     return sentences, HAYSTACK
             return sentences, HAYSTACK
+        if kind == "none":
+            return [], NOISE
         units = [self.t["noise"]] * 4 + self.t["training_noise"]
         unit, out, i = self.rng.choice(units), [], 0
         while True:
@@ -277,6 +282,11 @@ class Maker:
             where = place[holder[thing]] if thing in holder else lies.get(thing)
             if where:
                 answers.append((t["where"].format(what="the " + thing), where))
+        return self.told(size, hay, facts, answers)
+
+    def told(self, size, hay, facts, answers):
+        """These facts in a haystack, and one to four of the questions."""
+        t, rng = self.t["world"], self.rng
         tail = self.row()
         for question, answer in rng.sample(answers, min(len(answers), rng.randint(1, 4))):
             tail.join(self.fill("\n" + t["question"], WORDING, question=(question, 0.25)).begin())
@@ -285,6 +295,84 @@ class Maker:
         made = [lambda lead, f=f: self.row().add(lead + f, 0.25) for f in facts]
         self.hide(row, hay, size - row.length - tail.length, made)
         return row.join(tail)
+
+    def tale(self, size, hay):
+        """A story of one of five kinds: where people and things are, where things were before, directions, gifts."""
+        draw, facts, answers = self.rng.random(), [], []
+        if draw < 0.4:
+            return self.story(size, hay)
+        tell = self.carrying if draw < 0.6 else self.directions if draw < 0.75 else self.gifts
+        while not answers:
+            facts.clear()
+            tell(facts, answers)
+        return self.told(size, hay, facts, answers)
+
+    def carrying(self, facts, answers):
+        """Where were things before?"""
+        t, rng = self.t["world"], self.rng
+        people, things = rng.sample(t["people"], rng.randint(2, 4)), rng.sample(t["things"], rng.randint(1, 3))
+        place, holder, lies, visits = {}, {}, {}, {x: [] for x in things}
+
+        def arrive(thing, at):
+            if visits[thing][-1:] != [at]:
+                visits[thing].append(at)
+
+        for _ in range(rng.randint(6, 20)):
+            who, draw = rng.choice(people), rng.random()
+            free = [x for x in things if x not in holder and lies.get(x, place.get(who)) == place.get(who)]
+            held = [x for x in things if holder.get(x) == who]
+            if draw < 0.22 and free and who in place:
+                thing = rng.choice(free)
+                holder[thing] = who
+                arrive(thing, place[who])
+                facts.append(rng.choice(t["take"]).format(who=who, thing=thing))
+            elif 0.22 <= draw < 0.34 and held:
+                thing = rng.choice(held)
+                del holder[thing]
+                lies[thing] = place[who]
+                facts.append(rng.choice(t["drop"]).format(who=who, thing=thing))
+            else:
+                place[who] = rng.choice([p for p in t["places"] if p != place.get(who)])
+                for thing in held:
+                    arrive(thing, place[who])
+                facts.append(rng.choice(t["move"]).format(who=who, place=place[who]))
+        for thing, been in visits.items():
+            for k in range(1, len(been)):
+                if been[k] not in been[k + 1:]:
+                    answers.append((t["before"].format(thing=thing, place=been[k]), been[k - 1]))
+
+    def directions(self, facts, answers):
+        """Two places beside a third."""
+        t, rng = self.t["world"], self.rng
+        first, middle, second = rng.sample(t["places"], 3)
+        ways = rng.sample(t["directions"], 2)
+        pairs = [(first, ways[0]), (second, ways[1])]
+        rng.shuffle(pairs)
+        for place, way in pairs:
+            facts.append(rng.choice(t["lies"]).format(a=place, d=way, b=middle))
+            answers.append((t["what_is"].format(d=way, b=middle), place))
+            answers.append((t["what_of"].format(d=way, a=place), middle))
+
+    def gifts(self, facts, answers):
+        """Who gave what to whom?"""
+        t, rng = self.t["world"], self.rng
+        people, things = rng.sample(t["people"], rng.randint(3, 5)), rng.sample(t["things"], rng.randint(1, 3))
+        given = []
+        for _ in range(rng.randint(2, 8)):
+            a, b = rng.sample(people, 2)
+            if rng.random() < 0.45:
+                given.append((a, rng.choice(things), b))
+                facts.append(rng.choice(t["give"]).format(a=a, thing=given[-1][1], b=b))
+            else:
+                facts.append(rng.choice(t["move"]).format(who=a, place=rng.choice(t["places"])))
+        for i, (a, thing, b) in enumerate(given):
+            later = given[i + 1:]
+            if not any(g[1] == thing for g in later):
+                answers += [(t["who_gave"].format(thing=thing), a), (t["who_got"].format(thing=thing), b)]
+            if not any((g[0], g[2]) == (a, b) for g in later):
+                answers.append((t["what_given"].format(a=a, b=b), thing))
+            if not any(g[:2] == (a, thing) for g in later):
+                answers.append((t["to_whom"].format(a=a, thing=thing), b))
 
     def text(self, size):
         row = self.row()
@@ -315,6 +403,32 @@ class Maker:
             return self.tracking(size, hay, rng.randint(1, 4))
         return self.story(size, "prose")
 
+    def by_shares(self, size, shares):
+        """A row of one of the tasks named in `shares`."""
+        rng = self.rng
+        task = rng.choices(list(shares), list(shares.values()))[0]
+        hay = rng.choice(("prose", "noise"))
+        kind = rng.choices(("number", "uuid", "digits", "word"), (12, 4, 1, 1))[0]
+        room = max(1, min(8, (size - 120) // (170 if kind == "uuid" else 75)))
+        if task == "prose":
+            return self.text(size)
+        if task == "tracking":
+            return self.tracking(size, hay, rng.choice((1, 2, 3, 4, 4)))
+        if task == "stories":
+            return self.tale(size, "prose")
+        if task == "dense":
+            many = max(2, (size - 160) // (110 if kind == "uuid" else 50))
+            return self.needles(size, kind, "none", many, min(many, rng.randint(4, 8)))
+        if task == "single" or room == 1:
+            return self.needles(size, kind, hay, 1, 1)
+        if task == "values":
+            return self.needles(size, kind, hay, rng.randint(2, min(4, room)), 1, "values")
+        if task == "queries":
+            count = rng.randint(2, room)
+            return self.needles(size, kind, hay, count, rng.randint(1, min(4, count)), "queries")
+        count = rng.randint(2, room)
+        return self.needles(size, kind, hay, count, rng.randint((count + 1) // 2, count))
+
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -327,6 +441,8 @@ def main():
     parser.add_argument("--prose-share", type=float, default=0.2, help="of the rows (default 0.2)")
     parser.add_argument("--single-share", type=float, default=0.35,
                         help="of the other rows: one needle, one question (default 0.35)")
+    parser.add_argument("--task-shares", metavar="TASK=SHARE,...",
+                        help="instead of these two: " + ", ".join(TASKS) + "; dense: nothing but needles")
     parser.add_argument("--seed", type=int, default=1)
     o = parser.parse_args()
     rng = random.Random(o.seed)
@@ -334,10 +450,16 @@ def main():
     templates = json.loads((o.model / "templates.json").read_text(encoding="utf-8"))
     keys = json.loads((o.model / "keys.json").read_text(encoding="utf-8"))["training"]
     maker = Maker(rng, templates, keys, Prose(o.prose, o.leave_out, tokens), tokens)
+    shares = {}
+    for part in o.task_shares.split(",") if o.task_shares else []:
+        task, _, share = part.partition("=")
+        if task not in TASKS:
+            sys.exit(f"--task-shares: {task} is none of {', '.join(TASKS)}")
+        shares[task] = float(share)
     done = 0
     while done < o.tokens:
         size = int(math.exp(rng.uniform(math.log(o.shortest), math.log(o.longest))))
-        row = maker.any(size - 2, o.prose_share, o.single_share)
+        row = maker.by_shares(size - 2, shares) if shares else maker.any(size - 2, o.prose_share, o.single_share)
         if not 64 <= row.length < o.longest:
             continue
         print(row.line())
