@@ -33,13 +33,16 @@ shared vec4 lanes[GROUP];
 bool kept;       // which cache this part is of
 uint head, kv, rows0;
 
+// Where the token's own key and value are.
+uint self_at(uint c) { return (push.row0 * push.kv_heads + kv) * D4 + c; }
+
 // Rows first, first + LANES, ... of a column of the keys or values; those behind the last are the last.
 #define FETCH(name, kept_rows, near_rows, in_rows)                                                   \
   void name(uint first, uint last, uint column, out STORE4 rows[FLYING]) {                           \
     if (kept) {                                                                                      \
       for (uint n = 0; n < FLYING; n++) rows[n] = kept_rows[(rows0 + min(first + n * LANES, last)) * D4 + column]; \
     } else {                                                                                         \
-      STORE4 self = STORE4(in_rows[(push.row0 * push.kv_heads + kv) * D4 + column]);                 \
+      STORE4 self = STORE4(in_rows[self_at(column)]);                 \
       for (uint n = 0; n < FLYING; n++) rows[n] = near_rows[(rows0 + min(first + n * LANES, last) % push.rows) * D4 + column]; \
       for (uint n = 0; n < FLYING; n++)                                                              \
         if (min(first + n * LANES, last) == push.start) rows[n] = self;                              \
@@ -71,7 +74,7 @@ float self_score(uint tid, uint begin) {
   if (push.metric == 2) return own;
   if (push.metric == 3) {
     for (uint c = tid; c < D4; c += GROUP) {
-      vec4 k = in_k[(push.row0 * push.kv_heads + kv) * D4 + c];
+      vec4 k = in_k[self_at(c)];
       norm += dot(k, k);
     }
     return sqrt(group_sum(tid, norm));
@@ -151,7 +154,7 @@ void main() {
   if (tid == 0) parts[at + D4] = vec4(most, total, score, 0);
   if (holds_self && head % (push.heads / push.kv_heads) == 0)
     for (uint c = tid; c < D4; c += GROUP) {
-      near_k[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_k[(push.row0 * push.kv_heads + kv) * D4 + c]);
-      near_v[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_v[(push.row0 * push.kv_heads + kv) * D4 + c]);
+      near_k[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_k[self_at(c)]);
+      near_v[(rows0 + push.start % push.rows) * D4 + c] = STORE4(in_v[self_at(c)]);
     }
 }

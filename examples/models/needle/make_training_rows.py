@@ -24,8 +24,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 ANSWER, WORDING, PROSE, HAYSTACK, NOISE, RANDOM = 5.0, 0.5, 1.0, 0.05, 0.0625, 0.0
 
 PIECES = re.compile(r"'(?:[sdmtSDMT]|ll|ve|re)|[^\r\n\w]?[^\W\d_]+|\d| ?[^\s\w]+[\r\n]*|_+|\s*[\r\n]|\s+(?!\S)|\s+")
-
-
 TASKS = ("prose", "single", "several", "dense", "values", "queries", "tracking", "stories")
 
 
@@ -193,6 +191,11 @@ class Maker:
             row.join(fact(" " if row.segments and not row.segments[-1][0].endswith("\n") else "").begin())
         for text in sentences[done:]:
             row.add(text, weight)
+
+    @staticmethod
+    def room(size, kind):
+        """How many needles a row of this size has room for, at most 8."""
+        return max(1, min(8, (size - 120) // (170 if kind == "uuid" else 75)))
 
     # -- tasks: each about `size` tokens
     def needles(self, size, kind, hay, count, asked, many=None):
@@ -384,7 +387,7 @@ class Maker:
         rng = self.rng
         hay = rng.choice(("prose", "noise"))
         kind = rng.choices(("number", "uuid", "digits", "word"), (10, 4, 2, 1))[0]
-        room = max(1, min(8, (size - 120) // (170 if kind == "uuid" else 75)))
+        room = self.room(size, kind)
         draw = rng.random()
         if draw < prose_share:
             return self.text(size)
@@ -409,7 +412,7 @@ class Maker:
         task = rng.choices(list(shares), list(shares.values()))[0]
         hay = rng.choice(("prose", "noise"))
         kind = rng.choices(("number", "uuid", "digits", "word"), (12, 4, 1, 1))[0]
-        room = max(1, min(8, (size - 120) // (170 if kind == "uuid" else 75)))
+        room = self.room(size, kind)
         if task == "prose":
             return self.text(size)
         if task == "tracking":
@@ -455,7 +458,14 @@ def main():
         task, _, share = part.partition("=")
         if task not in TASKS:
             sys.exit(f"--task-shares: {task} is none of {', '.join(TASKS)}")
-        shares[task] = float(share)
+        try:
+            shares[task] = float(share)
+        except ValueError:
+            shares[task] = -1.0
+        if not 0 <= shares[task] < math.inf:
+            sys.exit(f"--task-shares: the share of {task} is '{share}', not a number from 0 up")
+    if shares and not sum(shares.values()):
+        sys.exit("--task-shares: all shares are 0")
     done = 0
     while done < o.tokens:
         size = int(math.exp(rng.uniform(math.log(o.shortest), math.log(o.longest))))
