@@ -6,7 +6,7 @@
 set -e
 cd "$(dirname "$0")"
 sums() {
-  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl register_tiles.glsl query_tiles.glsl feature_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
+  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl register_tiles.glsl query_tiles.glsl linear_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
 }
 if [ "$1" = --check ]; then
   sums | diff - spirv/SOURCES && exit 0
@@ -30,7 +30,10 @@ compile() { # name source definitions
 glslang=$1
 spirv_opt=$2
 for dim in 64 128; do
-  for stem in saliency_coopmat linear_state_coopmat softmax_branch_coopmat; do compile ${stem}_d$dim $stem -DDIM=$dim; done
+  for stem in saliency_coopmat linear_branch_coopmat softmax_branch_coopmat; do compile ${stem}_d$dim $stem -DDIM=$dim; done
+  compile linear_totals_coopmat_d$dim linear_branch_coopmat -DDIM=$dim -DTOTALS
+  compile query_features_coopmat_d$dim feature_map_coopmat -DDIM=$dim
+  compile key_features_coopmat_d$dim feature_map_coopmat -DDIM=$dim -DKEYS
   compile hybrid_branch_coopmat_d$dim softmax_branch_coopmat -DDIM=$dim -DLINEAR
 done
 for type in f16 bf16 q8_0; do

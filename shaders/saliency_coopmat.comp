@@ -25,8 +25,8 @@ void main() {
   MATRIX_SUM s[5];
   [[unroll]] for (uint j = 0; j < 5; j++) {
     s[j] = MATRIX_SUM(0.0);
-    if (t0 + 16 * j < push.base + 64) continue;
-    uint at = near_tile(kv_head(head), (t0 + 16 * j - 64 - push.base) / 16) + lane;
+    uint before_all = push.base + 64;  // nothing comes before the first tile: what is taken instead is masked below
+    uint at = near_tile(kv_head(head), (max(t0 + 16 * j, before_all) - before_all) / 16) + lane;
     [[unroll]] for (uint k = 0; k < DIM_TILES; k++) {
       MATRIX_B b;
       UNPACK(b, keys[at + 32 * k]);
@@ -56,11 +56,10 @@ void main() {
   if (gl_SubgroupInvocationID % 4 != 0) return;
   [[unroll]] for (uint r = 0; r < ROWS; r++) {
     uint t = t0 + row_at(r);
-    if (t >= end) continue;
     float self_logit = self_logits[r], most = max(self_logit, rest[r]);
     float others = sum[r] > 0 ? sum[r] * exp(rest[r] - most) : 0.0;
     float self = exp(self_logit - most), total = self + others, p = self / total, q_ = others / total;
     float score = p * log((p + EPSILON) / EPSILON) + (q_ > 0 ? q_ * log(q_) : 0.0);
-    scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? self_logit : score;
+    if (t < end) scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? self_logit : score;
   }
 }

@@ -33,10 +33,9 @@
 #define STILL_MATMUL_TILE_W 128
 #define STILL_MATMUL_SLICE 64
 
-/* f16 copies of the linear state are multiplied by this: sums of 65536 features times values below 256 stay finite. */
-#define STILL_STATE_SCALE 0.00390625f
-/* The same for what one chunk adds. */
-#define STILL_CHUNK_STATE_SCALE 0.0625f
+/* f16 copies of features are multiplied by this; sums of any number of them are divided by that number, so that values below
+ * 2^11 stay finite. */
+#define STILL_FEATURE_SCALE 16.0f
 
 /* One block of new tokens through an attention layer. Positions count from the start of the sequence. */
 STILL_PUSH(attention) {
@@ -52,6 +51,7 @@ STILL_PUSH(attention) {
   STILL_UINT lower, sinks;             /* see softmax_branch.comp */
   STILL_UINT metric, seed_low, seed_high;
   STILL_UINT flags;
+  STILL_UINT segments; /* of the routed chunks: linear_branch_coopmat.comp */
   STILL_UINT kept_parts, near_parts; /* decode: how many workgroups share a head's keys */
   float scale;                       /* 1 / sqrt(D) */
 };

@@ -130,16 +130,28 @@ static still_status create_copy(still_vulkan *vulkan, still_vulkan_buffer *buffe
   return still_vulkan_write(vulkan, buffer, 0, data, count * sizeof *data);
 }
 
-static still_status create_map_f16(still_vulkan *vulkan, still_vulkan_buffer *buffer,
-                                   const float *map, const still_attention_options *o) {
-  const size_t count = (size_t)o->heads * (size_t)o->head_dim * (size_t)o->head_dim;
-  uint16_t *halves;
-  STILL_TRY(STILL_ALLOC(&halves, count, "feature map"));
-  still_type_from_f32(STILL_TENSOR_F16)(halves, map, count);
+/* A map as f16 in the order of the registers of its tiles as second factors: shaders/tile_rows.glsl. */
+static void tile_map(const float *map, size_t dim, float *tiles) {
+  for (size_t i = 0; i < dim * dim; i++) {
+    const size_t e = i % 8, lane = i / 8 % 32, column0 = i / 256 * 16 % dim;
+    const size_t row = i / (16 * dim) * 16 + 2 * (lane % 4) + e % 2 + 8 * (e / 2 % 2);
+    tiles[i] = map[row * dim + column0 + lane / 4 + 8 * (e / 4)];
+  }
+}
+
+static still_status create_map_tiles(still_vulkan *vulkan, still_vulkan_buffer *buffer,
+                                     const float *maps, const still_attention_options *o) {
+  const size_t dim = (size_t)o->head_dim, count = (size_t)o->heads * dim * dim;
+  float *tiles;
+  STILL_TRY(STILL_ALLOC(&tiles, count + count / 2, "feature map"));
+  uint16_t *halves = (uint16_t *)(tiles + count);
+  for (size_t h = 0; h < (size_t)o->heads; h++)
+    tile_map(maps + h * dim * dim, dim, tiles + h * dim * dim);
+  still_type_from_f32(STILL_TENSOR_F16)(halves, tiles, count);
   still_status status =
       still_vulkan_buffer_create(vulkan, buffer, count * sizeof *halves, STILL_VULKAN_DEVICE);
   if (!status) status = still_vulkan_write(vulkan, buffer, 0, halves, count * sizeof *halves);
-  still_free(halves);
+  still_free(tiles);
   return status;
 }
 
@@ -193,8 +205,8 @@ static still_status create_buffers(still_vulkan_attention *attention) {
   STILL_TRY(create_copy(vulkan, &attention->window_factor, plan->window_factor, heads));
   if (o->kind == STILL_ATTENTION_T2R) STILL_TRY(create_biases(attention));
   if (!attention->coopmat) return STILL_OK;
-  STILL_TRY(create_map_f16(vulkan, &attention->map_q_f16, plan->feature_q, o));
-  return create_map_f16(vulkan, &attention->map_k_f16, plan->feature_k, o);
+  STILL_TRY(create_map_tiles(vulkan, &attention->map_q_tiles, plan->feature_q, o));
+  return create_map_tiles(vulkan, &attention->map_k_tiles, plan->feature_k, o);
 }
 
 still_status still_vulkan_attention_create(still_vulkan_attention **attention, still_vulkan *vulkan,
@@ -233,7 +245,7 @@ void still_vulkan_attention_destroy(still_vulkan_attention *attention) {
   still_vulkan_buffer *const buffers[] = {
       &attention->near_k, &attention->near_v,         &attention->near_scores, &attention->kept_k,
       &attention->kept_v, &attention->kept_positions, &attention->state,       &attention->map_q,
-      &attention->map_k,  &attention->map_q_f16,      &attention->map_k_f16,   &attention->bias_q,
+      &attention->map_k,  &attention->map_q_tiles,    &attention->map_k_tiles, &attention->bias_q,
       &attention->bias_k, &attention->window_factor};
   for (size_t i = 0; i < sizeof buffers / sizeof *buffers; i++)
     still_vulkan_discard(attention->vulkan, buffers[i]);

@@ -18,9 +18,10 @@ typedef struct still_vulkan_work {
   still_vulkan_buffer features;     /* (H, rows, F): of routed keys, then of queries */
   still_vulkan_buffer key_features; /* (H, rows, F), decays (G, rows, D): vulkan_attention_scan.c */
   still_vulkan_buffer decays;
-  still_vulkan_buffer states; /* (slots, H, F D + F); f16 sums of the chunks by coopmat */
-  still_vulkan_buffer linear; /* (H, rows, D) and (H, rows) */
-  still_vulkan_buffer parts;  /* decode: partial results */
+  still_vulkan_buffer states; /* (slots, H, F D + F); of segments by coopmat */
+  still_vulkan_buffer linear; /* (H, rows, D) and (H, rows); by coopmat f16 tiles, and */
+  still_vulkan_buffer feature_sums, normalizers; /* (chunks, H, F) and (chunks, H, C) */
+  still_vulkan_buffer parts;                     /* decode: partial results */
 } still_vulkan_work;
 uint64_t still_vulkan_work_bytes(const still_vulkan_work *work);
 /* The device's work space, made at the first use. */
@@ -40,15 +41,15 @@ typedef struct still_vulkan_attention {
   uint32_t
       near_rows; /* rows of each head in near_k: 2 C, 2 W, or the capacity of full attention; 0 for kinds
                          that attend to nothing exactly */
-  still_vulkan_buffer near_k, near_v;       /* (G, near_rows, D) */
-  still_vulkan_buffer near_scores;          /* (H, 2 C) */
-  still_vulkan_buffer kept_k, kept_v;       /* (R, kept_rows, D) */
-  still_vulkan_buffer kept_positions;       /* (R, kept_rows) */
-  still_vulkan_buffer state;                /* (H, F D + F): S, then z */
-  still_vulkan_buffer map_q_f16, map_k_f16; /* copies for cooperative matrices */
-  still_vulkan_buffer map_q, map_k;         /* (H, D, D) */
-  still_vulkan_buffer bias_q, bias_k;       /* (H, D): T2R */
-  still_vulkan_buffer window_factor;        /* (H): LOLCATS */
+  still_vulkan_buffer near_k, near_v;           /* (G, near_rows, D) */
+  still_vulkan_buffer near_scores;              /* (H, 2 C) */
+  still_vulkan_buffer kept_k, kept_v;           /* (R, kept_rows, D) */
+  still_vulkan_buffer kept_positions;           /* (R, kept_rows) */
+  still_vulkan_buffer state;                    /* (H, F D + F): S, then z */
+  still_vulkan_buffer map_q_tiles, map_k_tiles; /* f16 copies for cooperative matrices */
+  still_vulkan_buffer map_q, map_k;             /* (H, D, D) */
+  still_vulkan_buffer bias_q, bias_k;           /* (H, D): T2R */
+  still_vulkan_buffer window_factor;            /* (H): LOLCATS */
 } still_vulkan_attention;
 
 /* UNSUPPORTED for kinds, dimensions and options that have no shader: the sentence names it. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * The stages of attention for a block of new tokens, one shader run each (shaders/). Every chunk and head of the block runs
  * side by side: how many tokens earlier chunks keep follows from their number, and the linear state of every chunk is the
- * running sum of what the chunks add. */
+ * running sum of what the chunks add; by cooperative matrices a few segments of the chunks are walked over side by side. */
 #include "backend/vulkan/vulkan_attention.h"
 
 #include "base/memory.h"
@@ -11,7 +11,7 @@
 /* The largest array of a block's work space takes this much at most, and this part of the device's memory. */
 static const uint64_t most_work_bytes = 512u << 20, work_part = 32;
 /* A submission of up to 50 ms may get one more block. */
-static const double block_seconds = 0.025;
+static const double block_seconds = 0.02;
 /* The shortest guaranteed maxComputeWorkGroupCount. */
 enum { MOST_GROUPS = 65535 };
 
@@ -84,15 +84,22 @@ static double tokens_by_time(const still_vulkan_attention *attention) {
   return (sqrt(tokens * tokens + 4 * work / per_key) - tokens) / 2;
 }
 
+/* Whether the next block's stages are done by cooperative matrices. */
+static bool begins_tile(const still_vulkan_attention *attention) {
+  return attention->coopmat && attention->tokens % STILL_TILE == 0;
+}
+
 uint32_t still_vulkan_block_tokens(const still_vulkan_attention *attention) {
   const still_vulkan *vulkan = attention->vulkan;
   const attention_push *shape = &attention->shape;
   const uint64_t dim = (uint64_t)attention->plan->options.head_dim, heads = shape->heads;
   const uint64_t most = work_limit(vulkan);
   const uint64_t unit = shape->lower == STILL_LOWER_CHUNK ? shape->chunk : STILL_TILE;
+  const bool coopmat = begins_tile(attention);
+  const uint64_t feature = coopmat ? sizeof(uint16_t) : sizeof(float);
   uint64_t units = MOST_GROUPS / (unit * shape->kv_heads * dim / 4 / STILL_GROUP + 1);
-  units = smaller(units, most / (unit * heads * 2 * dim * sizeof(float)));
-  if (attention->state.handle)
+  units = smaller(units, most / (unit * heads * 2 * dim * feature));
+  if (attention->state.handle && !coopmat)
     units = smaller(units, most / (heads * (2 * dim * dim + 2 * dim) * sizeof(float)));
   units = units > 4 ? units - 3 : 1; /* room for the near tokens and one more state */
   const double by_time = tokens_by_time(attention) / (double)unit;
@@ -296,27 +303,50 @@ static still_status make_tiles(const block *b, bool kept) {
                               .work = 8.0 * rows * heads * dim});
 }
 
-static still_status linear_state_coopmat(const block *b) {
+/* Of the routed keys with their sums, or of the queries that see a state with their denominators. */
+static still_status features_coopmat(const block *b, bool keys) {
   still_vulkan_attention *a = b->attention;
-  const uint64_t dim = (uint64_t)a->plan->options.head_dim;
-  const uint64_t size = b->push.heads * 2 * dim * (dim + 1) / 8;
-  if (b->push.route_count)
-    STILL_TRY(run_coopmat(
-        b, STILL_SHADER_linear_state_coopmat_d64,
-        (still_vulkan_dispatch){
-            .buffers = {&b->work->keys, &b->work->values, &a->map_k_f16, &b->work->mask,
-                        &b->work->states},
-            .writes = 1 << 4,
-            .groups = {b->push.route_count, b->push.heads, 1},
-            .work = work_of(b, b->push.route_count * b->push.chunk, 6.0 * (double)dim)}));
-  return run_as(b, STILL_SHADER_linear_prefix_coopmat_f16, 0,
-                (still_vulkan_dispatch){.buffers = {&b->work->states, &a->state},
-                                        .writes = 3,
-                                        .groups = {groups_of(size), 1, 1},
-                                        .work = 32.0 * (double)size * (b->push.route_count + 1)});
+  still_vulkan_work *w = b->work;
+  return run_coopmat(
+      b, keys ? STILL_SHADER_key_features_coopmat_d64 : STILL_SHADER_query_features_coopmat_d64,
+      (still_vulkan_dispatch){
+          .buffers = {keys ? &a->map_k_tiles : &a->map_q_tiles,
+                      keys ? &w->key_features : &w->features, keys ? &w->key_tiles : b->rows->q,
+                      &w->feature_sums, keys ? &w->mask : &w->normalizers},
+          .writes = keys ? 1 << 1 | 1 << 3 : 1 << 1 | 1 << 4,
+          .groups = {b->push.route_count, b->push.heads, 1},
+          .work = work_of(b, b->push.route_count * STILL_TILE, 2.0 * a->plan->options.head_dim)});
 }
 
-/* With the linear branch and the merge where there is one. */
+/* What each segment of the routed chunks adds to the state, or what queries take from it. */
+static still_status walk_segments(const block *b, bool totals) {
+  const double features = 2.0 * b->attention->plan->options.head_dim;
+  return run_coopmat(
+      b, totals ? STILL_SHADER_linear_totals_coopmat_d64 : STILL_SHADER_linear_branch_coopmat_d64,
+      (still_vulkan_dispatch){
+          .buffers = {&b->work->key_features, &b->work->value_tiles, &b->work->states,
+                      &b->work->features, &b->work->linear},
+          .writes = totals ? 1 << 2 : 1 << 4,
+          .groups = {b->push.segments, b->push.heads, 1},
+          .work = work_of(b, b->push.route_count * STILL_TILE, (totals ? 2.0 : 4.0) * features)});
+}
+
+static still_status linear_branch_coopmat(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  const uint64_t dim = (uint64_t)a->plan->options.head_dim, size = 2 * dim * (dim + 1);
+  STILL_TRY(features_coopmat(b, true));
+  STILL_TRY(walk_segments(b, true));
+  STILL_TRY(run_as(
+      b, STILL_SHADER_linear_prefix_coopmat_f32, 0,
+      (still_vulkan_dispatch){.buffers = {&b->work->states, &b->work->feature_sums, &a->state},
+                              .writes = 7,
+                              .groups = {groups_of(size), b->push.heads, 1},
+                              .work = 8.0 * (double)size * b->push.heads * b->push.segments}));
+  STILL_TRY(features_coopmat(b, false));
+  return walk_segments(b, false);
+}
+
+/* With the merge where there is a linear branch. */
 static still_status softmax_branch_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t last = b->push.start + b->push.count - 1;
@@ -327,10 +357,9 @@ static still_status softmax_branch_coopmat(const block *b) {
       .work = softmax_work(a, last) * b->push.count};
   if (!(b->push.flags & STILL_FLAG_LINEAR))
     return run_coopmat(b, STILL_SHADER_softmax_branch_coopmat_d64, dispatch);
-  dispatch.buffers[4] = &b->work->states;
-  dispatch.buffers[5] = b->rows->gate ? b->rows->gate : b->rows->q;
-  dispatch.buffers[6] = &a->map_q_f16;
-  dispatch.work += work_of(b, b->push.count, 6.0 * a->plan->options.head_dim);
+  dispatch.buffers[4] = &b->work->linear;
+  dispatch.buffers[5] = &b->work->normalizers;
+  dispatch.buffers[6] = b->rows->gate ? b->rows->gate : b->rows->q;
   return run_coopmat(b, STILL_SHADER_hybrid_branch_coopmat_d64, dispatch);
 }
 
@@ -361,6 +390,14 @@ static void plan_routing(attention_push *push) {
   push->route_count = last >= first ? last - first + 1 : 0;
 }
 
+/* Segments that walk over the routed chunks side by side (linear_branch_coopmat.comp): as many as it takes to occupy a large
+ * device. */
+static void plan_segments(attention_push *push, uint32_t dim) {
+  enum { CHANNELS = 128 * 128 }; /* of all heads and segments */
+  const uint32_t wanted = tiles_of(CHANNELS, push->heads * dim);
+  push->segments = (uint32_t)smaller(wanted, push->route_count);
+}
+
 /* Position of the oldest token in the near cache. */
 static uint32_t near_base(const attention_push *push) {
   if (!push->start || push->lower == STILL_LOWER_NONE) return push->start;
@@ -379,6 +416,20 @@ static still_status reserve_tiles(const block *b) {
   return still_vulkan_work_reserve(b->vulkan, &b->work->value_tiles, blocks * 16 * dim * 2);
 }
 
+static still_status reserve_linear_tiles(const block *b) {
+  still_vulkan_work *w = b->work;
+  const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim, heads = b->push.heads;
+  const uint64_t rows = heads * b->push.route_count * STILL_TILE;
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &w->features, rows * 2 * dim * 2));
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &w->key_features, rows * 2 * dim * 2));
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &w->linear, rows * dim * 2));
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &w->normalizers, rows * 4));
+  STILL_TRY(still_vulkan_work_reserve(b->vulkan, &w->feature_sums,
+                                      heads * b->push.route_count * 2 * dim * 4));
+  return still_vulkan_work_reserve(b->vulkan, &w->states,
+                                   b->push.segments * heads * 2 * dim * dim * 4);
+}
+
 static still_status reserve_work(block *b) {
   const still_vulkan_attention *a = b->attention;
   still_vulkan *vulkan = b->vulkan;
@@ -392,11 +443,11 @@ static still_status reserve_work(block *b) {
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->values, b->push.kv_heads * rows * dim * element));
   if (b->coopmat) STILL_TRY(reserve_tiles(b));
   if (!(b->push.flags & STILL_FLAG_LINEAR) || still_vulkan_scans(a->plan)) return STILL_OK;
-  const uint64_t states = (b->push.route_count + 1) * heads * 2 * dim * (dim + 1);
-  if (b->coopmat) return still_vulkan_work_reserve(vulkan, &w->states, states * 2);
+  if (b->coopmat) return reserve_linear_tiles(b);
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->linear, heads * rows * (dim + 1) * 4));
   STILL_TRY(still_vulkan_work_reserve(vulkan, &w->features, heads * rows * 2 * dim * element));
-  return still_vulkan_work_reserve(vulkan, &w->states, states * 4);
+  return still_vulkan_work_reserve(vulkan, &w->states,
+                                   (b->push.route_count + 1) * heads * 2 * dim * (dim + 1) * 4);
 }
 
 static still_status full_block(block *b) {
@@ -439,7 +490,7 @@ static still_status still_block_coopmat(block *b) {
   STILL_TRY(saliency(b));
   if (b->push.route_count) STILL_TRY(route(b));
   if (b->push.kept_rows) STILL_TRY(make_tiles(b, true));
-  if (b->push.flags & STILL_FLAG_LINEAR) STILL_TRY(linear_state_coopmat(b));
+  if (b->push.flags & STILL_FLAG_LINEAR) STILL_TRY(linear_branch_coopmat(b));
   STILL_TRY(softmax_branch_coopmat(b));
   return scatter(b);
 }
@@ -482,8 +533,11 @@ still_status still_vulkan_prefill_block(still_vulkan_attention *attention,
     b.push.flags |= STILL_FLAG_GATE;
   b.push.base = b.push.lower == STILL_LOWER_ALL ? 0 : near_base(&b.push);
   b.push.rows = b.push.start + count - b.push.base;
-  if (b.push.lower == STILL_LOWER_CHUNK) plan_routing(&b.push);
-  b.coopmat = attention->coopmat && b.push.start % STILL_TILE == 0;
+  if (b.push.lower == STILL_LOWER_CHUNK) {
+    plan_routing(&b.push);
+    plan_segments(&b.push, (uint32_t)attention->plan->options.head_dim);
+  }
+  b.coopmat = begins_tile(attention);
   if (attention->state.handle && b.push.start + count > linear_begin(attention))
     b.push.flags |= STILL_FLAG_LINEAR;
   STILL_TRY(reserve_work(&b));
