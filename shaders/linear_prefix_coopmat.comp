@@ -3,8 +3,8 @@
 // SPDX-License-Identifier: MIT
 // linear_prefix.comp for the stages by cooperative matrices. What each segment adds (linear_branch_coopmat.comp) becomes the state
 // before it; the sums of the features of each chunk (feature_map_coopmat.comp) become those of all chunks up to it; the cache gets
-// what there is after all. Invocations x: (D / 16, F / 16 tiles, 32 invocations, 8 elements) of a head's state, then its F sums;
-// groups y: head.
+// what there is after all. Invocations x: F sums of a head, then (D / 16, F / 16 tiles, 32 invocations, 8 elements) of its
+// state; groups y: head.
 #extension GL_EXT_control_flow_attributes : require
 #include "shader_common.glsl"
 #include "attention_common.glsl"
@@ -44,6 +44,6 @@ void add_chunks(uint head, uint feature) {
 
 void main() {
   uint i = gl_GlobalInvocationID.x;
-  if (i < F * D) add_segments(gl_WorkGroupID.y, i);
-  else if (i < F * (D + 1)) add_chunks(gl_WorkGroupID.y, i - F * D);
+  if (i < F) add_chunks(gl_WorkGroupID.y, i);  // they take longer
+  else if (i < F * (D + 1)) add_segments(gl_WorkGroupID.y, i - F);
 }

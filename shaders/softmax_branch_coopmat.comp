@@ -31,7 +31,7 @@ const float LOWEST = -1e30;  // a maximum of nothing: finite, so that difference
 const uint KEY_TILES = 4, KEYS = 16 * KEY_TILES, STEP = KEY_TILES * DIM_TILES * 32;
 
 void main() {
-  uint tid = gl_LocalInvocationID.x, lane = gl_SubgroupInvocationID, head = gl_WorkGroupID.y;
+  uint lane = gl_SubgroupInvocationID, head = gl_WorkGroupID.y;
   // the last queries see the most keys: they go first
   uint t = push.start + (gl_NumWorkGroups.x - 1 - gl_WorkGroupID.x) * 64 + 16 * gl_SubgroupID;
   uint last = push.start + push.count - 1;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <still/attention.h>
 
-enum { MOST_HEADS = 64, N = 330 };
+enum { MOST_HEADS = 128, N = 330 };
 
 typedef struct arrays {
   float *q, *k, *v, *gate, *aq, *ak;
@@ -100,15 +100,63 @@ static void heads_of_64(void **state) {
   (void)state;
   compare("still, 64", STILL_ATTENTION_STILL, 2, 64, N);
   compare("still, 64, split", STILL_ATTENTION_STILL, 2, 64, 100);
+  compare("still, 64, split at a chunk", STILL_ATTENTION_STILL, 2, 64, 192);
   compare("full, 64", STILL_ATTENTION_FULL, 2, 64, N);
 }
 
+#ifndef EMULATED
 static void heads_of_128(void **state) {
   (void)state;
   compare("still, 128", STILL_ATTENTION_STILL, 2, 128, N);
   compare("still, 128, segments of two chunks", STILL_ATTENTION_STILL, 64, 128, N);
   compare("swa, 128", STILL_ATTENTION_SWA, 2, 128, 200);
 }
+#else
+#include "emulated_hybrid_branch_coopmat_d64.h"
+#include "emulated_key_features_coopmat_d64.h"
+#include "emulated_linear_branch_coopmat_d64.h"
+#include "emulated_linear_totals_coopmat_d64.h"
+#include "emulated_query_features_coopmat_d64.h"
+#include "emulated_saliency_coopmat_d64.h"
+#include "emulated_softmax_branch_coopmat_d128.h"
+#include "emulated_softmax_branch_coopmat_d64.h"
+
+#define PRETEND(name)                                                                              \
+  still_vulkan_pretend_code(STILL_SHADER_##name, emulated_##name, sizeof emulated_##name)
+
+/* The device says that it has cooperative matrices until it is closed. */
+static void matrices_are_pretended(void **state) {
+  (void)state;
+  PRETEND(saliency_coopmat_d64);
+  PRETEND(key_features_coopmat_d64);
+  PRETEND(query_features_coopmat_d64);
+  PRETEND(linear_totals_coopmat_d64);
+  PRETEND(linear_branch_coopmat_d64);
+  PRETEND(hybrid_branch_coopmat_d64);
+  PRETEND(softmax_branch_coopmat_d64);
+  PRETEND(softmax_branch_coopmat_d128);
+  still_vulkan *vulkan;
+  check_ok(still_vulkan_open(&vulkan, gpu_device()));
+  vulkan->features |= STILL_VULKAN_COOPMAT;
+  still_vulkan_close(vulkan);
+}
+
+static void heads_of_128(void **state) {
+  (void)state;
+  compare("full, 128", STILL_ATTENTION_FULL, 2, 128, N);
+}
+
+static void long_segments(void **state) {
+  (void)state;
+  compare("still, 64, segments of two chunks", STILL_ATTENTION_STILL, 128, 64, N);
+}
+
+/* No self-check has switched them off. */
+static void matrices_were_used(void **state) {
+  (void)state;
+  assert_true(gpu_features() & STILL_VULKAN_COOPMAT);
+}
+#endif
 
 /* shaders/tiles.comp by itself, which runs on every device: element e of invocation i of a 16 x 16 tile is in row i / 4 or the
  * one 8 below and in column 2 (i mod 4) or the one at distance 1, 8 or 9; tiles of values are transposed. */
@@ -164,7 +212,14 @@ int main(void) {
     return 77;
   }
   still_attention_plan_destroy(plan);
+#ifdef EMULATED
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(matrices_are_pretended), cmocka_unit_test(heads_of_64),
+      cmocka_unit_test(heads_of_128),           cmocka_unit_test(long_segments),
+      cmocka_unit_test(tiles_hold_the_rows),    cmocka_unit_test(matrices_were_used)};
+#else
   const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(heads_of_128),
                                      cmocka_unit_test(tiles_hold_the_rows)};
+#endif
   return gpu_run_tests(tests, CHECK_COUNT(tests));
 }

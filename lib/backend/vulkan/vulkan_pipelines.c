@@ -82,11 +82,23 @@ void still_vulkan_pipelines_destroy(still_vulkan *vulkan) {
     vulkan->call.vkDestroyDescriptorSetLayout(vulkan->device, pipelines->set_layout, NULL);
 }
 
+static struct {
+  const uint32_t *code;
+  size_t bytes;
+} pretended[STILL_SHADERS];
+
+void still_vulkan_pretend_code(still_shader shader, const uint32_t *code, size_t bytes) {
+  pretended[shader].code = code;
+  pretended[shader].bytes = bytes;
+}
+
 static still_status compile(still_vulkan *vulkan, still_shader shader,
                             still_vulkan_pipeline *pipeline) {
-  const VkShaderModuleCreateInfo code = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                         .codeSize = shaders[shader].bytes,
-                                         .pCode = shaders[shader].code};
+  const bool pretends = pretended[shader].code != NULL;
+  const VkShaderModuleCreateInfo code = {
+      .sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+      .codeSize = pretends ? pretended[shader].bytes : shaders[shader].bytes,
+      .pCode = pretends ? pretended[shader].code : shaders[shader].code};
   VkShaderModule module;
   VK_TRY(vulkan->call.vkCreateShaderModule(vulkan->device, &code, NULL, &module));
   VkSpecializationMapEntry entries[STILL_VULKAN_CONSTANTS];

@@ -43,6 +43,9 @@ still_status still_vulkan_pipeline_get(still_vulkan *vulkan, still_shader shader
                                        const uint32_t *constants,
                                        const still_vulkan_pipeline **pipeline);
 
+/* For tests: other code than the table's in pipelines made from now on; NULL: the table's again. */
+void still_vulkan_pretend_code(still_shader shader, const uint32_t *code, size_t bytes);
+
 /* The cache file of this device and driver: $STILL_CACHE_DIR, else $XDG_CACHE_HOME/still, else ~/.cache/still; off with
  * STILL_VULKAN_CACHE=off. A file that is missing, damaged or of another driver is ignored. */
 void still_vulkan_cache_load(still_vulkan *vulkan, void **data, size_t *bytes);

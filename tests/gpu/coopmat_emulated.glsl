@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Cooperative matrices by shared memory, in the order of the registers that tile_rows.glsl describes: what the *_coopmat shaders
+// of attention do can be tested on devices without them. Every subgroup of a workgroup has to take part in each operation.
+#extension GL_KHR_memory_scope_semantics : require
+
+#define ROW_MAJOR 0
+#define MATRIX_A float16_t[8]
+#define MATRIX_B float16_t[8]
+#define MATRIX_SUM float[8]
+#define LANE (gl_LocalInvocationID.x % 32)
+#define ONE gl_NumWorkGroups.z  // at the ends of loops
+#define SUBGROUP (gl_LocalInvocationID.x / 32)
+
+#ifdef DIM
+const uint KEY_ROW = DIM + 8;
+const uint DIM8 = DIM / 8;
+const uint DIM_TILES = DIM / 16;
+#endif
+
+uint tile_row(uint e) { return LANE / 4 + 8 * (e / 4); }
+uint tile_column(uint e) { return 2 * (LANE % 4) + e % 2 + 8 * (e / 2 % 2); }
+
+float[8] filled(float x) { return float[8](x, x, x, x, x, x, x, x); }
+
+shared float first[GROUP / 32][256], second[GROUP / 32][256];  // second: transposed, as MATRIX_B lies in registers
+
+#define coopMatMulAdd product_of_tiles
+float[8] product_of_tiles(float16_t[8] a, float16_t[8] b, float[8] sum) {
+  for (uint e = 0; e < 8 * ONE; e++) {
+    first[SUBGROUP][tile_row(e) * 16 + tile_column(e)] = float(a[e]);
+    second[SUBGROUP][tile_row(e) * 16 + tile_column(e)] = float(b[e]);
+  }
+  barrier();
+  for (uint e = 0; e < 8 * ONE; e++)
+    for (uint k = 0; k < 16 * ONE; k++) sum[e] += first[SUBGROUP][tile_row(e) * 16 + k] * second[SUBGROUP][tile_column(e) * 16 + k];
+  barrier();
+  return sum;
+}
+
+#define coopMatLoad(m, from, at, stride, layout_) \
+  for (uint e_ = 0; e_ < 8 * ONE; e_++) m[e_] = from[(at) + tile_row(e_) * (stride) + tile_column(e_)]
+#define coopMatStore(m, to, at, stride, layout_) \
+  for (uint e_ = 0; e_ < 8 * ONE; e_++) to[(at) + tile_row(e_) * (stride) + tile_column(e_)] = m[e_]
+
+shared float exchanged[GROUP];
+#define subgroupShuffle exchange
+#define subgroupShuffleXor exchange_xor
+#define subgroupAny any_of_all
+float exchange(float x, uint lane) {
+  exchanged[gl_LocalInvocationID.x] = x;
+  barrier();
+  float y = exchanged[32 * SUBGROUP + lane];
+  barrier();
+  return y;
+}
+float exchange_xor(float x, uint mask) { return exchange(x, LANE ^ mask); }
+
+// Of the whole workgroup: what follows has to be done by all.
+shared uint said;
+bool any_of_all(bool x) {
+  if (gl_LocalInvocationID.x == 0) said = 0;
+  barrier();
+  if (x) atomicOr(said, 1);
+  barrier();
+  bool y = said != 0;
+  barrier();
+  return y;
+}
