@@ -265,12 +265,12 @@ for table in $tables; do
       ;;
     13)
       title "Table 13: tokens of a chunk, 256 tokens, %"
-      wanted chunk16 chunk128
+      wanted chunk16 chunk64 chunk128
       runs="full swa:316+sinks=4"
       for c in 16 64 128; do # the adapter's own is 64
         runs="$runs still:256+chunk=$c still:256+chunk=$c+metric=keynorm adapter:256+chunk=$c@still.safetensors"
       done
-      for c in 16 128; do
+      for c in 16 64 128; do
         ! has chunk$c || runs="$runs adapter:256@chunk$c.safetensors"
       done
       ask needles 200 sniah1,sniah2,sniah3 "${LENGTHS:-1024,512}" "$runs"

@@ -5,7 +5,8 @@
 #
 #   still  nogate  hhmap  neither  nothing        STILL; without its gate, its norm-preserved map, both, saliency too
 #   diagonal  qk  keynorm  uniform  random        other routing metrics
-#   chunk16  chunk128                             other lengths of a chunk
+#   chunk16  chunk64  chunk128                    lengths of a chunk, trained alike on rows of up to 1K with a budget of 256 alone
+#                                                 (longer rows have too many chunks of 16, smaller budgets no room for one of 128)
 #   lolcats  liger                                the baselines, whose windows are the budgets
 #   hybrid-still  hybrid-lolcats                  a quarter of the layers full, chosen by KL divergence with `still`;
 #                                                 the others STILL with an eighth of the tokens, LoLCATs with a
@@ -21,14 +22,14 @@
 #   JOBS=N        trainings at a time (default 1), each on CPUs / JOBS threads
 # One takes about 35 minutes of 16 cores. Each keeps its state: what was stopped goes on.
 set -u
-[ $# -ge 1 ] || { sed -n '3,24s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '3,25s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 root=$(realpath "$(dirname "$0")/..")
 linearize=$(realpath "${STILL_LINEARIZE:-$root/build/examples/programs/still-linearize}")
 needle=$root/examples/models/needle
 mkdir -p "$1"
 cd "$1" || exit 1
 shift
-names=${*:-still nogate hhmap neither nothing diagonal qk keynorm uniform random chunk16 chunk128 lolcats liger hybrid-still hybrid-lolcats}
+names=${*:-still nogate hhmap neither nothing diagonal qk keynorm uniform random chunk16 chunk64 chunk128 lolcats liger hybrid-still hybrid-lolcats}
 jobs=${JOBS:-1}
 cpus=$(env -u OMP_NUM_THREADS nproc) # which would tell that variable instead
 threads=${THREADS:-$((cpus / jobs > 0 ? cpus / jobs : 1))}
@@ -113,6 +114,16 @@ train() {
   cp "$last" "$name.safetensors"
 }
 
+# train_chunk NAME: three stages of its own, whatever COURSE says.
+train_chunk() {
+  local name=$1 last= course=(40 160 160)
+  local short="-d short.jsonl --length 1024 --batch 8 --validation-rows 16 --validate-every 80 --chunk ${1#chunk} --budget 256"
+  stage 1 attention-transfer "$name" $short --lr 1e-2 --lr-schedule cosine --warmup 5 || return
+  stage 2 low-rank "$name" $short --f16 --lr 2e-3 --lr-schedule linear --warmup 20 --train-maps || return
+  stage 3 low-rank "$name" $short --f16 --lr 1.5e-3 --lr-schedule linear --warmup 5 --train-maps -s 2 || return
+  cp "$last" "$name.safetensors"
+}
+
 # The quarter of the layers that is missed most: "1,5".
 choose_layers() {
   [ -e full_layers ] || {
@@ -133,7 +144,7 @@ train_name() {
     neither) train neither --no-gate --feature-map hedgehog $budgets ;;
     nothing) train nothing --no-gate --feature-map hedgehog --metric uniform $budgets ;;
     diagonal | qk | keynorm | uniform | random) train "$1" --metric "$1" $budgets ;;
-    chunk16 | chunk128) train "$1" --chunk "${1#chunk}" $budgets ;;
+    chunk16 | chunk64 | chunk128) train_chunk "$1" ;;
     lolcats) train lolcats --attn lolcats $windows ;;
     liger) train liger --attn liger-gla $windows ;;
     hybrid-still) train "$1" --layers "$(choose_layers):full" --keep-ratio 0.125 ;;
