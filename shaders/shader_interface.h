@@ -51,7 +51,7 @@ STILL_PUSH(attention) {
   STILL_UINT lower, sinks;             /* see softmax_branch.comp */
   STILL_UINT metric, seed_low, seed_high;
   STILL_UINT flags;
-  STILL_UINT segments; /* of the routed chunks: linear_branch_coopmat.comp */
+  STILL_UINT segments;               /* of the routed chunks: linear_branch_coopmat.comp */
   STILL_UINT kept_parts, near_parts; /* decode: how many workgroups share a head's keys */
   float scale;                       /* 1 / sqrt(D) */
 };
