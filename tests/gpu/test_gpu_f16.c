@@ -43,7 +43,7 @@ static void free_arrays(arrays *a) {
 }
 
 /* y of all tokens, fed as n0 and the rest, and the kept positions of every head. */
-static void run(const still_attention_options *o, const arrays *a, size_t n0, float *y,
+static void run(const still_attention_options *o, const arrays *a, bool gated, size_t n0, float *y,
                 int64_t kept[MOST_HEADS][N], size_t counts[MOST_HEADS]) {
   const size_t dim = (size_t)o->head_dim, row = N * dim;
   still_attention_weights w = STILL_ATTENTION_WEIGHTS_INIT;
@@ -58,7 +58,7 @@ static void run(const still_attention_options *o, const arrays *a, size_t n0, fl
     in.q = (still_rows){a->q + first * dim, row, dim};
     in.k = (still_rows){a->k + first * dim, row, dim};
     in.v = (still_rows){a->v + first * dim, row, dim};
-    in.gate = (still_rows){a->gate + first * dim, row, dim};
+    if (gated) in.gate = (still_rows){a->gate + first * dim, row, dim};
     check_ok(still_attention_forward(plan, cache, n, &in, y + first * dim, row, dim));
   }
   for (int h = 0; h < o->heads; h++) counts[h] = still_attention_cache_kept(cache, h, kept[h], N);
@@ -66,13 +66,7 @@ static void run(const still_attention_options *o, const arrays *a, size_t n0, fl
   still_attention_plan_destroy(plan);
 }
 
-static void compare(const char *what, still_attention_kind kind, int heads, int dim, size_t n0) {
-  static int64_t want_kept[MOST_HEADS][N], got_kept[MOST_HEADS][N];
-  size_t want_counts[MOST_HEADS], got_counts[MOST_HEADS];
-  const size_t rows = (size_t)heads * N, count = rows * (size_t)dim;
-  arrays a = make_arrays((size_t)heads, (size_t)dim);
-  float *want = malloc(count * sizeof *want), *got = malloc(count * sizeof *got);
-  assert_true(want && got);
+static still_attention_options options_of(still_attention_kind kind, int heads, int dim) {
   still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
   o.kind = kind;
   o.heads = heads;
@@ -81,13 +75,22 @@ static void compare(const char *what, still_attention_kind kind, int heads, int 
   o.budget = 64 + 60;
   o.context = N;
   o.window = 70;
-  if (heads > 2) o.metric = STILL_METRIC_UNIFORM; /* among many scores some are as good as equal */
-  run(&o, &a, N, want, want_kept, want_counts);
+  return o;
+}
+
+static void compare_as(const char *what, still_attention_options o, bool gated, size_t n0) {
+  static int64_t want_kept[MOST_HEADS][N], got_kept[MOST_HEADS][N];
+  size_t want_counts[MOST_HEADS], got_counts[MOST_HEADS];
+  const size_t dim = (size_t)o.head_dim, rows = (size_t)o.heads * N;
+  arrays a = make_arrays((size_t)o.heads, dim);
+  float *want = malloc(rows * dim * sizeof *want), *got = malloc(rows * dim * sizeof *got);
+  assert_true(want && got);
+  run(&o, &a, gated, N, want, want_kept, want_counts);
   o.device = gpu_device();
   o.cache_type = STILL_F16;
-  run(&o, &a, n0, got, got_kept, got_counts);
-  check_rows_close(what, got, want, rows, (size_t)dim, 5e-3);
-  for (int h = 0; h < heads; h++) {
+  run(&o, &a, gated, n0, got, got_kept, got_counts);
+  check_rows_close(what, got, want, rows, dim, 5e-3);
+  for (int h = 0; h < o.heads; h++) {
     assert_int_equal(got_counts[h], want_counts[h]);
     assert_memory_equal(got_kept[h], want_kept[h], want_counts[h] * sizeof **want_kept);
   }
@@ -96,12 +99,35 @@ static void compare(const char *what, still_attention_kind kind, int heads, int 
   free_arrays(&a);
 }
 
+static void compare(const char *what, still_attention_kind kind, int heads, int dim, size_t n0) {
+  still_attention_options o = options_of(kind, heads, dim);
+  if (heads > 2) o.metric = STILL_METRIC_UNIFORM; /* among many scores some are as good as equal */
+  compare_as(what, o, true, n0);
+}
+
 static void heads_of_64(void **state) {
   (void)state;
   compare("still, 64", STILL_ATTENTION_STILL, 2, 64, N);
   compare("still, 64, split", STILL_ATTENTION_STILL, 2, 64, 100);
   compare("still, 64, split at a chunk", STILL_ATTENTION_STILL, 2, 64, 192);
   compare("full, 64", STILL_ATTENTION_FULL, 2, 64, N);
+}
+
+static void options_of_64(void **state) {
+  (void)state;
+  const still_attention_options usual = options_of(STILL_ATTENTION_STILL, 4, 64);
+  still_attention_options o = usual;
+  compare_as("no gate", usual, false, N);
+  o.routing = STILL_ROUTING_PER_GROUP;
+  compare_as("one choice for each group", o, true, N);
+  o = usual;
+  o.feature_map = STILL_FEATURE_HEDGEHOG;
+  compare_as("features without norms", o, true, N);
+  o = usual;
+  o.metric = STILL_METRIC_DIAGONAL;
+  compare_as("routed by the diagonal", o, true, N);
+  o.metric = STILL_METRIC_KEYNORM;
+  compare_as("routed by the norm of keys", o, true, N);
 }
 
 #ifndef EMULATED
@@ -215,10 +241,12 @@ int main(void) {
 #ifdef EMULATED
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matrices_are_pretended), cmocka_unit_test(heads_of_64),
-      cmocka_unit_test(heads_of_128),           cmocka_unit_test(long_segments),
-      cmocka_unit_test(tiles_hold_the_rows),    cmocka_unit_test(matrices_were_used)};
+      cmocka_unit_test(options_of_64),          cmocka_unit_test(heads_of_128),
+      cmocka_unit_test(long_segments),          cmocka_unit_test(tiles_hold_the_rows),
+      cmocka_unit_test(matrices_were_used)};
 #else
-  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(heads_of_128),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(options_of_64),
+                                     cmocka_unit_test(heads_of_128),
                                      cmocka_unit_test(tiles_hold_the_rows)};
 #endif
   return gpu_run_tests(tests, CHECK_COUNT(tests));
