@@ -49,6 +49,8 @@ typedef struct still_backend_ops {
    * the process's memory: 0, and no bound (UINT64_MAX). */
   uint64_t (*weight_bytes)(still_backend *backend, const still_tensor *tensor);
   uint64_t (*memory_free)(still_backend *backend);
+  /* The most bytes of a buffer. */
+  uint64_t (*buffer_most)(const still_backend *backend);
 
   /* ---- the dense part ---- */
   /* out (n x width) = rows ids[i] of the matrix. */

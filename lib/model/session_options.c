@@ -207,13 +207,19 @@ static still_status check_options(const still_session_options *options) {
   return STILL_OK;
 }
 
+static bool fits_device(const still_model *model, const still_session_layer *layers, size_t block) {
+  still_backend *device = model->device;
+  size_t floats[STILL_ACTIVATIONS];
+  still_forward_sizes(model, layers, block, floats);
+  for (int i = 0; i < STILL_ACTIVATIONS; i++)
+    if (floats[i] > device->ops->buffer_most(device) / sizeof(float)) return false;
+  return still_forward_bytes(model, layers, block) <= device->ops->memory_free(device) / 8;
+}
+
 /* A GPU wants many tokens at a time. */
 static int default_block(const still_model *model, const still_session_layer *layers) {
-  still_backend *device = model->device;
-  int block = device == model->host ? STILL_LEAST_BLOCK : STILL_MOST_BLOCK;
-  while (block > STILL_LEAST_BLOCK &&
-         still_forward_bytes(model, layers, (size_t)block) > device->ops->memory_free(device) / 8)
-    block /= 2;
+  int block = model->device == model->host ? STILL_LEAST_BLOCK : STILL_MOST_BLOCK;
+  while (block > STILL_LEAST_BLOCK && !fits_device(model, layers, (size_t)block)) block /= 2;
   return block;
 }
 

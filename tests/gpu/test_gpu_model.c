@@ -331,15 +331,21 @@ static int64_t block_on(const char *device) {
   return usage.block;
 }
 
-static void a_gpu_with_memory_reads_large_blocks(void **state) {
-  (void)state;
-  assert_int_equal(block_on("cpu"), 512);
-  assert_int_equal(block_on(gpu_device()), 4096);
-  setenv("STILL_VULKAN_LIMITS", "heap=30000000", 1);
+static void check_lowered_block(const char *limits) {
+  setenv("STILL_VULKAN_LIMITS", limits, 1);
   gpu_release();
   assert_in_range(block_on(gpu_device()), 512, 2048);
   unsetenv("STILL_VULKAN_LIMITS");
   gpu_hold();
+}
+
+/* As large as its memory and its bindings allow. */
+static void a_gpu_with_memory_reads_large_blocks(void **state) {
+  (void)state;
+  assert_int_equal(block_on("cpu"), 512);
+  assert_int_equal(block_on(gpu_device()), 4096);
+  check_lowered_block("heap=30000000");
+  check_lowered_block("range=524288");
 }
 
 /* ---- failures -------------------------------------------------------------------------------------------------- */

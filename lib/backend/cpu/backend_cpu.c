@@ -102,6 +102,11 @@ static uint64_t memory_free(still_backend *backend) {
   return UINT64_MAX;
 }
 
+static uint64_t buffer_most(const still_backend *backend) {
+  (void)backend;
+  return UINT64_MAX;
+}
+
 static int is_lost(const still_backend *backend) {
   (void)backend;
   return 0;
@@ -140,6 +145,7 @@ static still_backend_ops operations = {
     .weight_arrange = still_cpu_weight_arrange,
     .weight_bytes = weight_bytes,
     .memory_free = memory_free,
+    .buffer_most = buffer_most,
     .embed = still_cpu_embed,
     .rms_norm = still_cpu_rms_norm,
     .matmul = still_cpu_matmul,

@@ -81,6 +81,10 @@ static uint64_t memory_free(still_backend *backend) {
   return bytes;
 }
 
+static uint64_t buffer_most(const still_backend *backend) {
+  return ((const still_backend_vulkan *)backend)->vulkan->limits.storage_range;
+}
+
 static int is_lost(const still_backend *backend) {
   still_vulkan *vulkan = ((const still_backend_vulkan *)backend)->vulkan;
   pthread_mutex_lock(&vulkan->lock);
@@ -112,6 +116,7 @@ static still_backend_ops operations = {.destroy = destroy,
                                        .weight_destroy = still_vulkan_weight_destroy,
                                        .weight_bytes = still_vulkan_weight_bytes,
                                        .memory_free = memory_free,
+                                       .buffer_most = buffer_most,
                                        .checkpoint = checkpoint,
                                        .finish = finish,
                                        .is_lost = is_lost};
