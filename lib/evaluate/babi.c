@@ -65,10 +65,10 @@ static still_status read_line(still_babi *b, char *line, size_t *first) {
   if (!answer) return add_fact(b, without_spaces(text));
   *answer++ = 0;
   if ((support = strchr(answer, '\t'))) *support = 0;
-  if (!*answer || b->fact_count == *first)
+  if (!*without_spaces(answer) || b->fact_count == *first)
     return still_fail(STILL_ERROR_FORMAT, "a question without %s", *answer ? "facts" : "an answer");
-  return add_question(b, (still_babi_question){without_spaces(text), without_spaces(answer), *first,
-                                               b->fact_count});
+  return add_question(b,
+                      (still_babi_question){without_spaces(text), answer, *first, b->fact_count});
 }
 
 static still_status find_labels(still_babi *b) {

@@ -227,6 +227,10 @@ static void test_babi(void **state) {
   check_file("bad/qa1_x_test.txt", text, strlen(text));
   check_fails(still_babi_open(&bad, check_path("bad"), 1), STILL_ERROR_FORMAT,
               "qa1_x_test.txt, line 2: a number and a space must come first");
+  static const char blank[] = "1 Mary moved.\n2 Where is Mary?\t \t1\n";
+  check_file("bad/qa3_x_test.txt", blank, strlen(blank));
+  check_fails(still_babi_open(&bad, check_path("bad"), 3), STILL_ERROR_FORMAT,
+              "qa3_x_test.txt, line 2: a question without an answer");
   check_fails(still_babi_open(&bad, check_path("bad"), 2), STILL_ERROR_FILE,
               "holds no qa2_..._test.txt");
 }
