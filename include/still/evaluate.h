@@ -280,7 +280,7 @@ typedef struct still_choice_result {
 
 /* A file of JSON lines {"question", "choices": [...], "answer": index or letter}, scored as
  * lm-evaluation-harness does, in the prompts of its tasks: the likelihood of each choice after
- * "Question: ...\nAnswer:". A question with one "_" is a sentence with a gap (WinoGrande): scored is
+ * "Question: ...\nAnswer:". A question with one "_" (no index, as in CO_{2}) is a sentence with a gap (WinoGrande): scored is
  * the rest of the sentence after each choice in the gap. What the choices of a question begin with
  * alike is evaluated once. Other names are understood, too: goal/sol1/sol2/label (PIQA),
  * activity_label/ctx_a/ctx_b (or ctx)/endings/label (HellaSwag: no "Question:", its marks in brackets

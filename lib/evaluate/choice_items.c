@@ -34,6 +34,7 @@ static still_status read_choices(shape *s, const still_json *choices) {
   const bool object = still_json_type_of(choices) == STILL_JSON_OBJECT;
   const still_json *text = still_json_first(object ? still_json_find(choices, "text") : choices);
   const still_json *label = object ? still_json_first(still_json_find(choices, "label")) : NULL;
+  if (!text) return still_fail(STILL_ERROR_FORMAT, "'choices' is no array of texts");
   for (; text; text = still_json_next(text), label = still_json_next(label)) {
     if (still_json_type_of(text) == STILL_JSON_OBJECT)
       STILL_TRY(add_choice(s, still_json_find(text, "text"), still_json_find(text, "label")));
@@ -220,10 +221,11 @@ static still_status put_ending(still_choice_item *item, const shape *s, size_t i
   return status;
 }
 
-/* Where a sentence has its only "_"; a longer line of them is no gap. */
+/* Where a sentence has its only "_"; a longer line of them is no gap, nor is an index (CO_{2}). */
 static const char *find_gap(const char *text) {
   const char *gap = strchr(text, '_');
-  return gap && !strchr(gap + 1, '_') ? gap : NULL;
+  const bool index = gap && gap > text && isalnum((unsigned char)gap[-1]);
+  return gap && !index && !strchr(gap + 1, '_') ? gap : NULL;
 }
 
 static still_status put_one(still_choice_item *item, const shape *s, bool letters, size_t i) {

@@ -387,6 +387,18 @@ static void test_letters(void **state) {
   }
 }
 
+/* The first item's in the results. */
+static void check_likelihoods(const char *path, double one, double two) {
+  char *results = check_read(path, NULL);
+  const char *told = strstr(results, "\"likelihoods\": [");
+  assert_non_null(told);
+  double first, second;
+  assert_int_equal(sscanf(told, "\"likelihoods\": [%lf, %lf]", &first, &second), 2);
+  assert_true(fabs(first - one) < 1e-3);
+  assert_true(fabs(second - two) < 1e-3);
+  free(results);
+}
+
 /* Examples of a file of their own, of the item's subject alone. */
 static void test_shown(void **state) {
   (void)state;
@@ -404,15 +416,7 @@ static void test_shown(void **state) {
                                             "\"a\",\"b\"],\"answer\":0}\n");
   options.results = check_path("shown_results.jsonl");
   check_ok(still_evaluate_choices(&full, path, &options, &r));
-  char *results = check_read(options.results, NULL);
-  const char *told = strstr(results, "\"likelihoods\": [");
-  assert_non_null(told);
-  double first, second;
-  assert_int_equal(sscanf(told, "\"likelihoods\": [%lf, %lf]", &first, &second), 2);
-  assert_true(fabs(first - likelihood(before, " A")) < 1e-3);
-  assert_true(fabs(second - likelihood(before, " B")) < 1e-3);
-  assert_int_equal(r.right, first >= second);
-  free(results);
+  check_likelihoods(options.results, likelihood(before, " A"), likelihood(before, " B"));
 }
 
 /* Parts, resumed results and a report of them give what one go gives. */
@@ -487,6 +491,19 @@ static void test_gap(void **state) {
   assert_int_equal(r.right, two > one);
 }
 
+/* An index in a formula is no gap. */
+static void test_formula(void **state) {
+  (void)state;
+  static const char start[] = "Question: is it Cl_{2}?\nAnswer:";
+  still_choice_options options = STILL_CHOICE_OPTIONS_INIT;
+  still_choice_result r;
+  options.results = check_path("formula_results.jsonl");
+  const char *path = file_of("formula.jsonl", "{\"question\": \"is it Cl_{2}?\", \"choices\": "
+                                              "[\"yes\", \"no\"], \"answer\": 0}\n");
+  check_ok(still_evaluate_choices(&full, path, &options, &r));
+  check_likelihoods(options.results, likelihood(start, " yes"), likelihood(start, " no"));
+}
+
 static void test_examples(void **state) {
   (void)state;
   const double one = likelihood("Question: y\nAnswer: c\n\nQuestion: x\nAnswer:", " a");
@@ -524,6 +541,8 @@ static void test_choice_refusals(void **state) {
   refuse("{\"sentence\": \"a _\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"3\"}",
          "'answer' is 3");
   refuse("{\"question\": \"q\", \"choices\": [\"a\", \" \"], \"answer\": 0}", "choice 1 is empty");
+  refuse("{\"question\": \"q\", \"choices\": \"ab\", \"answer\": 0}",
+         "'choices' is no array of texts");
   refuse("[\"a\"]", "line 1: ");
 }
 
@@ -538,6 +557,7 @@ int main(void) {
       cmocka_unit_test(test_choices),
       cmocka_unit_test(test_shapes),
       cmocka_unit_test(test_gap),
+      cmocka_unit_test(test_formula),
       cmocka_unit_test(test_endings),
       cmocka_unit_test(test_letters),
       cmocka_unit_test(test_shown),
