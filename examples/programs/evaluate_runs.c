@@ -134,12 +134,19 @@ static int parse_run(evaluate_runs *runs, still_evaluation_run *run, char *text)
   return sized ? PROGRAM_DONE : program_fit_session(run->model, &run->session);
 }
 
+static int check_name(const evaluate_runs *runs, const char *name) {
+  for (size_t i = 0; i < runs->count; i++)
+    if (!strcmp(runs->items[i].name, name))
+      return complain(name, "the run is given twice", "their results could not be told apart");
+  return PROGRAM_DONE;
+}
+
 static int add_run(evaluate_runs *runs, const char *text, size_t length) {
   still_evaluation_run *items = realloc(runs->items, (runs->count + 1) * sizeof *items);
   if (items) runs->items = items;
   char *name = strndup(text, length), *parts = strndup(text, length);
   int code = PROGRAM_FAILED;
-  if (items && name && parts) {
+  if (items && name && parts && !(code = check_name(runs, name))) {
     runs->items[runs->count++] = (still_evaluation_run){.name = name};
     code = parse_run(runs, &runs->items[runs->count - 1], parts);
     name = NULL;
@@ -157,7 +164,9 @@ int evaluate_runs_open(evaluate_runs *runs, const char *text) {
     if (length) code = add_run(runs, text, length);
     text += length + (text[length] == ',');
   }
-  return code;
+  if (code || runs->count) return code;
+  program_complain("--runs: no run is given, e.g. --runs full,still:256");
+  return PROGRAM_USAGE;
 }
 
 void evaluate_runs_close(evaluate_runs *runs) {

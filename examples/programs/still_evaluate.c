@@ -355,6 +355,10 @@ static int evaluate_heads(const evaluate_runs *runs, int length, const char *com
 
 static void print_share(int64_t right, int64_t count) {
   double low, high;
+  if (!count) {
+    printf(" - |");
+    return;
+  }
   still_wilson_interval((double)right, count, &low, &high);
   printf(" %.1f (%.1f-%.1f) |", 100 * (double)right / (double)count, 100 * low, 100 * high);
 }
@@ -499,6 +503,19 @@ done:
   return code;
 }
 
+/* Flags that would be passed over. */
+static int check_pairs(void) {
+  const char *what =
+      arguments.mechanism && !arguments.text   ? "--mechanism needs a text: --text FILE"
+      : arguments.resume && !arguments.results ? "--resume needs the results to go on from: -o FILE"
+      : arguments.shard && arguments.text      ? "--shard divides samples and questions, not --text"
+      : arguments.plot && !arguments.tasks && !arguments.report
+          ? "--plot needs --tasks, or --report with the results of --choices"
+          : NULL;
+  if (what) program_complain("%s", what);
+  return what ? PROGRAM_USAGE : PROGRAM_DONE;
+}
+
 /* Exactly one of them. */
 static int check_question(void) {
   const char *const given[] = {arguments.tasks, arguments.text, arguments.choices,
@@ -535,15 +552,7 @@ static int start(int argc, char **argv) {
     for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
     return PROGRAM_DONE;
   }
-  if (arguments.mechanism && !arguments.text) {
-    program_complain("--mechanism needs a text: --text FILE");
-    return PROGRAM_USAGE;
-  }
-  if (arguments.resume && !arguments.results) {
-    program_complain("--resume needs the results to go on from: -o FILE");
-    return PROGRAM_USAGE;
-  }
-  if (check_question()) return PROGRAM_USAGE;
+  if (check_pairs() || check_question()) return PROGRAM_USAGE;
   if (arguments.report) return report_files();
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);

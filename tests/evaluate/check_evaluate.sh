@@ -60,6 +60,10 @@ for i in 1 2 3; do expect 0 out "| full |" --runs full,swa:64 $flags --shard $i/
 expect 0 out "| swa:64 | 50.0 (15-85) |" --report "$work/r1.jsonl,$work/r2.jsonl,$work/r3.jsonl" --plot "$work/q.svg"
 cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of the parts is another"; }
 expect 2 err "is not I/N" $ask --shard 4/3
+expect 2 err "--shard divides" --text "$0" --shard 1/2
+expect 2 err "--plot needs --tasks" --text "$0" --plot "$work/none.svg"
+expect 2 err "no run is given" --text "$0" --runs ,
+expect 2 err "the run is given twice" --text "$0" --runs full,swa:64,full
 expect 1 err "/nowhere" --report /nowhere
 expect 2 err "these results are of 'seed 7" --runs full $flags -s 8 -o "$work/r.jsonl" --resume
 
@@ -104,6 +108,7 @@ resumes mechanism --mechanism --runs full,still:96,swa:64 --text "$long" --lengt
 head -n 1 "$work/q.jsonl" >"$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl" --choice-format letters -o "$work/c.jsonl"
+expect 0 out "| full | 0 | - | - |" --choices "$work/one.jsonl" --shard 2/2
 expect 0 out "| one acc_norm | 0 |" --report "$work/c.jsonl"
 expect 0 out "| frequent_words | 1536 |" --tasks cwe,fwe --lengths 1536 -n 1
 expect 2 err "'common_words' has no exact answer" --tasks cwe --exact
