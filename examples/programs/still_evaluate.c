@@ -3,6 +3,7 @@
  * side by side. */
 #include "evaluate_mechanism.h"
 #include "program_arguments.h"
+#include "program_json.h" /* program_utf8_length */
 #include "program_model.h"
 #include "program_terminal.h"
 
@@ -146,12 +147,17 @@ static const char *beside_model(const char *given, const char *name, char *buffe
   return access(buffer, R_OK) ? NULL : buffer;
 }
 
-/* The command line, for the head of the results. */
+/* The command line, for the head of the results; a byte that is no UTF-8 is told as "?". */
 static const char *command_line(int argc, char **argv) {
   static char text[4096];
   size_t at = 0;
   for (int i = 0; i < argc && at < sizeof text; i++)
     at += (size_t)snprintf(text + at, sizeof text - at, "%s%s", i ? " " : "", argv[i]);
+  for (size_t i = 0, length = strlen(text); i < length;) {
+    const size_t bytes = program_utf8_length(text + i, length - i);
+    if (!bytes) text[i] = '?';
+    i += bytes ? bytes : 1;
+  }
   return text;
 }
 
@@ -432,7 +438,7 @@ static int report_files(void) {
 static int parse_shard(still_evaluation_options *options) {
   int shard, shards, end = 0;
   if (!arguments.shard) return PROGRAM_DONE;
-  if (sscanf(arguments.shard, "%d/%d%n", &shard, &shards, &end) < 2 || arguments.shard[end] ||
+  if (sscanf(arguments.shard, "%9d/%9d%n", &shard, &shards, &end) < 2 || arguments.shard[end] ||
       shard < 1 || shard > shards) {
     program_complain("--shard: '%s' is not I/N with I from 1 to N", arguments.shard);
     return PROGRAM_USAGE;
@@ -554,6 +560,10 @@ static int start(int argc, char **argv) {
   }
   if (check_pairs() || check_question()) return PROGRAM_USAGE;
   if (arguments.report) return report_files();
+  if (program_choice.attention >= 0) {
+    program_complain("--attn: kinds of attention stand in --runs, e.g. --runs full,still:256");
+    return PROGRAM_USAGE;
+  }
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();

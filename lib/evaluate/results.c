@@ -342,7 +342,7 @@ static still_status expect(still_results *results, const still_results_plan *pla
 }
 
 static still_status open_file(still_results *results, const still_results_plan *plan) {
-  const bool goes_on = plan->resume && still_path_exists(plan->path);
+  const bool goes_on = plan->resume && still_file_bytes(plan->path); /* a device or pipe: none */
   size_t complete = 0;
   visit known = {.plan = plan};
   STILL_TRY(expect(results, plan));

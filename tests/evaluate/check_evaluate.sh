@@ -60,6 +60,8 @@ for i in 1 2 3; do expect 0 out "| full |" --runs full,swa:64 $flags --shard $i/
 expect 0 out "| swa:64 | 50.0 (15-85) |" --report "$work/r1.jsonl,$work/r2.jsonl,$work/r3.jsonl" --plot "$work/q.svg"
 cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of the parts is another"; }
 expect 2 err "is not I/N" $ask --shard 4/3
+expect 2 err "is not I/N" $ask --shard 1/4294967297
+expect 2 err "--attn: kinds of attention stand in --runs" $ask --attn still
 expect 2 err "--shard divides" --text "$0" --shard 1/2
 expect 2 err "--plot needs --tasks" --text "$0" --plot "$work/none.svg"
 expect 2 err "no run is given" --text "$0" --runs ,
@@ -108,6 +110,10 @@ resumes mechanism --mechanism --runs full,still:96,swa:64 --text "$long" --lengt
 head -n 1 "$work/q.jsonl" >"$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl"
 expect 0 out "| full | 1 |" --choices "$work/one.jsonl" --choice-format letters -o "$work/c.jsonl"
+expect 0 out "| swa:64 | 1 |" --choices "$work/one.jsonl" --runs full,swa:64 -o /dev/null
+odd=$work/$(printf '\377').svg
+expect 0 out "| full |" $ask --lengths 320 -n 1 --plot "$odd" -o "$work/odd.jsonl"
+iconv -f UTF-8 -t UTF-8 "$work/odd.jsonl" >"$work/out" 2>&1 || { failed=1; echo "FAILED: results are no UTF-8"; }
 expect 0 out "| full | 0 | - | - |" --choices "$work/one.jsonl" --shard 2/2
 expect 0 out "| one acc_norm | 0 |" --report "$work/c.jsonl"
 expect 0 out "| frequent_words | 1536 |" --tasks cwe,fwe --lengths 1536 -n 1
