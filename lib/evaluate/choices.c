@@ -263,6 +263,7 @@ static uint64_t hash_items(const still_choice_items *items) {
   uint64_t hash = items->count;
   for (size_t i = 0; i < items->count; i++) {
     hash = still_hash64(hash ^ items->items[i].answer);
+    if (items->items[i].subject) hash = still_hash_text(hash, items->items[i].subject);
     for (size_t k = 0; k < items->items[i].count; k++)
       hash = still_hash_text(still_hash_text(hash, items->items[i].starts[k]),
                              items->items[i].ends[k]);

@@ -417,6 +417,11 @@ static void test_shown(void **state) {
   options.results = check_path("shown_results.jsonl");
   check_ok(still_evaluate_choices(&full, path, &options, &r));
   check_likelihoods(options.results, likelihood(before, " A"), likelihood(before, " B"));
+  file_of("asked.jsonl",
+          "{\"question\":\"x\",\"subject\":\"a\",\"choices\":[\"a\",\"b\"],\"answer\":0}\n");
+  options.resume = 1; /* another subject is another prompt */
+  check_fails(still_evaluate_choices(&full, path, &options, &r), STILL_ERROR_ARGUMENT,
+              "line 1: these results are of 'choices, examples 3");
 }
 
 /* Parts, resumed results and a report of them give what one go gives. */
