@@ -134,7 +134,8 @@ typedef struct still_evaluation_options {
    * long for a run's budget or context is left out with a warning; 0 (default): an error that names it. */
   int skip_long;
   const char *command;               /* for the head of results, NULL = none */
-  still_progress_callback *progress; /* samples done and to do; not 0 stops: CANCELLED */
+  still_progress_callback *progress; /* samples done and to do, asked within samples, too; not 0
+                                        stops: CANCELLED */
   void *progress_user;
 } still_evaluation_options;
 

@@ -333,6 +333,13 @@ static still_status find_context(evaluation *e, const station *at, int *context)
   return STILL_OK;
 }
 
+/* Within a sample, whose tokens are not what is counted. */
+static int ask_progress(void *user, uint64_t tokens, uint64_t all_tokens) {
+  const evaluation *e = user;
+  (void)tokens, (void)all_tokens;
+  return e->options->progress(e->options->progress_user, e->done, e->total);
+}
+
 static still_status open_evaluator(evaluation *e, const station *at, still_evaluator *evaluator) {
   still_model_info info;
   still_session_options session = at->run->session;
@@ -340,6 +347,8 @@ static still_status open_evaluator(evaluation *e, const station *at, still_evalu
   still_model_get_info(at->run->model, &info);
   evaluator->vocabulary = info.vocabulary;
   evaluator->tokenizer = at->material->tokenizer;
+  evaluator->progress = e->options->progress ? ask_progress : NULL;
+  evaluator->progress_user = e;
   return still_session_create(&evaluator->session, at->run->model, &session);
 }
 

@@ -18,6 +18,10 @@ static bool begins_as_held(const still_evaluator *e, const still_token *ids, siz
          !memcmp(ids, still_session_tokens(e->session), e->held * sizeof *ids);
 }
 
+static still_status evaluate(still_evaluator *e, const still_token *ids, size_t count) {
+  return still_session_evaluate(e->session, ids, count, e->progress, e->progress_user);
+}
+
 still_status still_evaluator_prompt(still_evaluator *e, const still_token *ids, size_t count,
                                     size_t shared) {
   size_t at = 0;
@@ -30,14 +34,13 @@ still_status still_evaluator_prompt(still_evaluator *e, const still_token *ids, 
     still_session_reset(e->session);
   }
   if (shared >= at + WORTH_SHARING && shared < count) {
-    STILL_TRY(still_session_evaluate(e->session, ids + at, shared - at, NULL, NULL));
+    STILL_TRY(evaluate(e, ids + at, shared - at));
     still_checkpoint_destroy(e->checkpoint);
     e->checkpoint = NULL;
     STILL_TRY(still_session_checkpoint(e->session, &e->checkpoint));
     e->held = at = shared;
   }
-  return at < count ? still_session_evaluate(e->session, ids + at, count - at, NULL, NULL)
-                    : STILL_OK;
+  return at < count ? evaluate(e, ids + at, count - at) : STILL_OK;
 }
 
 void still_evaluator_free(still_evaluator *e) {

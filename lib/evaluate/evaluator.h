@@ -12,6 +12,8 @@ typedef struct still_evaluator {
   int vocabulary;
   still_checkpoint *checkpoint; /* at `held` tokens, NULL: none */
   size_t held;
+  still_progress_callback *progress; /* asked within prompts, for it may stop them; NULL: nobody */
+  void *progress_user;
 } still_evaluator;
 
 /* Evaluates count tokens from an empty session, or from the checkpoint where they begin as it does.

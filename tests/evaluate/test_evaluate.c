@@ -91,6 +91,20 @@ static void test_cells(void **state) {
   still_model_destroy(f.model);
 }
 
+/* A long sample need not end first. */
+static void test_stop_within(void **state) {
+  (void)state;
+  fixture f = open_fixture(byte_model());
+  uint64_t stop = 0;
+  still_evaluation_report *report;
+  f.options.results = check_path("within.jsonl");
+  f.options.progress = stop_after;
+  f.options.progress_user = &stop;
+  check_fails(still_evaluate(f.runs, 2, &f.options, &report), STILL_ERROR_CANCELLED, "stopped");
+  assert_int_equal(lines_of(f.options.results), 1);
+  still_model_destroy(f.model);
+}
+
 /* Stopped, then resumed: the file has each sample once, those of the run without a break. */
 static void test_resume(void **state) {
   (void)state;
@@ -455,6 +469,7 @@ int main(void) {
       cmocka_unit_test(test_wilson),
       cmocka_unit_test(test_cells),
       cmocka_unit_test(test_resume),
+      cmocka_unit_test(test_stop_within),
       cmocka_unit_test(test_damaged_results),
       cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_shards),
