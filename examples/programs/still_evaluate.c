@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_LIST = 64, MOST_FILES = 1024 };
@@ -509,6 +510,29 @@ done:
   return code;
 }
 
+/* Whether both name one file that is there. */
+static int same_file(const char *a, const char *b) {
+  struct stat x, y;
+  return a && b && !stat(a, &x) && !stat(b, &y) && S_ISREG(x.st_mode) && x.st_dev == y.st_dev &&
+         x.st_ino == y.st_ino;
+}
+
+/* What is read must not be written. */
+static int check_files(void) {
+  const char *const outputs[] = {arguments.results, arguments.plot};
+  const char *const inputs[] = {arguments.text,      arguments.choices,  arguments.shown,
+                                arguments.questions, arguments.haystack, arguments.templates,
+                                arguments.keys,      arguments.report,   program_choice.adapter};
+  for (size_t o = 0; o < sizeof outputs / sizeof *outputs; o++)
+    for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
+      if (same_file(outputs[o], inputs[i])) {
+        program_complain("%s: '%s' would be written over, but it is read", o ? "--plot" : "-o",
+                         outputs[o]);
+        return PROGRAM_USAGE;
+      }
+  return PROGRAM_DONE;
+}
+
 /* Flags that would be passed over. */
 static int check_pairs(void) {
   const char *what =
@@ -558,7 +582,7 @@ static int start(int argc, char **argv) {
     for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
     return PROGRAM_DONE;
   }
-  if (check_pairs() || check_question()) return PROGRAM_USAGE;
+  if (check_pairs() || check_question() || check_files()) return PROGRAM_USAGE;
   if (arguments.report) return report_files();
   if (program_choice.attention >= 0) {
     program_complain("--attn: kinds of attention stand in --runs, e.g. --runs full,still:256");

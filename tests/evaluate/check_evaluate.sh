@@ -60,6 +60,7 @@ for i in 1 2 3; do expect 0 out "| full |" --runs full,swa:64 $flags --shard $i/
 expect 0 out "| swa:64 | 50.0 (15-85) |" --report "$work/r1.jsonl,$work/r2.jsonl,$work/r3.jsonl" --plot "$work/q.svg"
 cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of the parts is another"; }
 expect 2 err "is not I/N" $ask --shard 4/3
+expect 2 err "-o: '$work/q.jsonl' would be written over" --choices "$work/q.jsonl" -o "$work/q.jsonl"
 expect 2 err "is not I/N" $ask --shard 1/4294967297
 expect 2 err "--attn: kinds of attention stand in --runs" $ask --attn still
 expect 2 err "--shard divides" --text "$0" --shard 1/2
