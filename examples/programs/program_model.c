@@ -103,6 +103,12 @@ program_flag program_model_flags[] = {
                 &program_choice.cache_type, cache_type_word),
     FLAG_END};
 
+void program_model_drop(const void *target) {
+  program_flag *flag = program_model_flags;
+  while (flag->names && flag->target != target) flag++;
+  for (; flag->names; flag++) flag[0] = flag[1];
+}
+
 void program_model_context_means(const char *text) {
   for (program_flag *flag = program_model_flags; flag->names; flag++)
     if (flag->target == &program_choice.context) flag->also_means = text;

@@ -19,6 +19,8 @@ typedef struct program_model_choice {
 
 extern program_model_choice program_choice;
 extern program_flag program_model_flags[];
+/* Takes out the flag that sets this, for programs where it means nothing. */
+void program_model_drop(const void *target);
 /* What the help says of -c 0, where it is not what the model was trained for. */
 void program_model_context_means(const char *text);
 

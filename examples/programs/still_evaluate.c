@@ -561,6 +561,7 @@ static int check_question(void) {
 
 static int start(int argc, char **argv) {
   program_begin("still-evaluate");
+  program_model_drop(&program_choice.attention); /* kinds stand in --runs */
   program_model_context_means("each sample's or row's own length; --choices: what the model was "
                               "trained for");
   const int failed = program_parse(flags, argc, argv);
@@ -584,10 +585,6 @@ static int start(int argc, char **argv) {
   }
   if (check_pairs() || check_question() || check_files()) return PROGRAM_USAGE;
   if (arguments.report) return report_files();
-  if (program_choice.attention >= 0) {
-    program_complain("--attn: kinds of attention stand in --runs, e.g. --runs full,still:256");
-    return PROGRAM_USAGE;
-  }
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);
   program_catch_interrupts();

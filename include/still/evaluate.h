@@ -250,7 +250,7 @@ typedef struct still_choice_options {
   int items; /* most items, the first of the file; 0 (default): all */
   /* Items that are shown, answered, before each question; default 0. They are drawn by the seed from
    * `shown` (JSON lines as well; NULL, the default: the file itself), different ones, of the item's
-   * own subject and never the item itself. */
+   * own subject and never the item itself. A file `shown` without that subject: ARGUMENT. */
   int examples;
   const char *shown;
   uint64_t seed;     /* default 7 */

@@ -71,7 +71,11 @@ static still_status tell_examples(const quiz *q, size_t index, char **text) {
   size_t *chosen;
   STILL_TRY(STILL_ALLOC(&chosen, from->count, "examples"));
   const size_t count = choose_examples(q, index, chosen);
+  const char *subject = q->items.items[index].subject;
   still_status status = put_subject(&q->items.items[index], text);
+  if (q->options->examples && q->shown.count && !count && !status)
+    status = still_fail(STILL_ERROR_ARGUMENT, "%s: no example of the subject '%s'",
+                        q->options->shown, subject ? subject : "");
   for (size_t i = 0; i < count && !status; i++) {
     const still_choice_item *example = &from->items[chosen[i]];
     status = still_append_text(text, example->starts[example->answer]);

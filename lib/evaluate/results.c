@@ -178,7 +178,14 @@ static still_status parse_line(const char *text, size_t bytes,
   return status;
 }
 
-/* *complete: bytes of whole lines. */
+/* What is left of a line that was being written; the first is a head. */
+static bool begins_line(const char *text, size_t bytes, bool head) {
+  const char *start = head ? "{\"still_evaluation\"" : "{";
+  const size_t length = strlen(start);
+  return !memcmp(text, start, bytes < length ? bytes : length);
+}
+
+/* *complete: bytes of whole lines; another may have been begun behind them. */
 static still_status read_lines(const char *path, size_t *complete,
                                still_status (*each)(void *user, const still_json *line),
                                void *user) {
@@ -194,6 +201,8 @@ static still_status read_lines(const char *path, size_t *complete,
     if (status) still_fail_in(status, "%s, line %zu", path, number);
     *complete += length + 1;
   }
+  if (!status && !begins_line(text + *complete, bytes - *complete, number == 1))
+    status = still_fail(STILL_ERROR_FORMAT, "%s, line %zu: no results", path, number);
   still_free(text);
   return status;
 }

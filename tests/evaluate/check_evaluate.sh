@@ -62,7 +62,10 @@ cmp -s "$work/p.svg" "$work/q.svg" || { failed=1; echo "FAILED: the picture of t
 expect 2 err "is not I/N" $ask --shard 4/3
 expect 2 err "-o: '$work/q.jsonl' would be written over" --choices "$work/q.jsonl" -o "$work/q.jsonl"
 expect 2 err "is not I/N" $ask --shard 1/4294967297
-expect 2 err "--attn: kinds of attention stand in --runs" $ask --attn still
+expect 2 err "unknown flag '--attn'" $ask --attn still
+printf 'my notes' >"$work/notes.txt"
+expect 1 err "line 1: no results" --runs full $flags -o "$work/notes.txt" --resume
+[ "$(cat "$work/notes.txt")" = "my notes" ] || { failed=1; echo "FAILED: --resume cut a file that is no results"; }
 expect 2 err "--shard divides" --text "$0" --shard 1/2
 expect 2 err "--plot needs --tasks" --text "$0" --plot "$work/none.svg"
 expect 2 err "no run is given" --text "$0" --runs ,

@@ -422,6 +422,11 @@ static void test_shown(void **state) {
   options.resume = 1; /* another subject is another prompt */
   check_fails(still_evaluate_choices(&full, path, &options, &r), STILL_ERROR_ARGUMENT,
               "line 1: these results are of 'choices, examples 3");
+  file_of("asked.jsonl",
+          "{\"question\":\"x\",\"subject\":\"c\",\"choices\":[\"a\",\"b\"],\"answer\":0}\n");
+  options.resume = 0;
+  check_fails(still_evaluate_choices(&full, path, &options, &r), STILL_ERROR_ARGUMENT,
+              "shown.jsonl: no example of the subject 'c'");
 }
 
 /* Parts, resumed results and a report of them give what one go gives. */
