@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_LIST = 64, MOST_FILES = 1024 };
+enum { MOST_LIST = 64, MOST_FILES = 1024, DEFAULT_SAMPLES = 100 };
 
 static struct {
   const char *runs, *tasks, *lengths, *haystack, *babi, *templates, *keys, *results, *text,
@@ -22,7 +22,7 @@ static struct {
   int samples, depths, exact, resume, skip_long, stride, rows, items, examples;
   int mechanism, choice_format, quiet, verbose, version, help, list_tasks;
   int64_t seed;
-} arguments = {.runs = "full", .lengths = "1024", .samples = 100, .seed = 7};
+} arguments = {.runs = "full", .lengths = "1024", .samples = DEFAULT_SAMPLES, .seed = 7};
 
 static const char *choice_format(int index) {
   static const char *const formats[] = {"file", "text", "letters"};
@@ -546,6 +546,35 @@ static int check_pairs(void) {
   return what ? PROGRAM_USAGE : PROGRAM_DONE;
 }
 
+/* Flags of another question. */
+static int check_belonging(void) {
+  const struct {
+    int given;
+    const char *flag, *question, *asked;
+  } flags_of[] = {{arguments.samples != DEFAULT_SAMPLES, "-n", "--tasks", arguments.tasks},
+                  {arguments.exact, "--exact", "--tasks", arguments.tasks},
+                  {arguments.depths, "--depths", "--tasks", arguments.tasks},
+                  {arguments.haystack != NULL, "--haystack", "--tasks", arguments.tasks},
+                  {arguments.questions != NULL, "--questions", "--tasks", arguments.tasks},
+                  {arguments.babi != NULL, "--babi", "--tasks", arguments.tasks},
+                  {arguments.templates != NULL, "--templates", "--tasks", arguments.tasks},
+                  {arguments.keys != NULL, "--keys", "--tasks", arguments.tasks},
+                  {arguments.skip_long, "--skip-long", "--tasks and --choices",
+                   arguments.tasks ? arguments.tasks : arguments.choices},
+                  {arguments.stride, "--stride", "--text", arguments.text},
+                  {arguments.rows, "--rows", "--text", arguments.text},
+                  {arguments.items, "--items", "--choices", arguments.choices},
+                  {arguments.choice_format, "--choice-format", "--choices", arguments.choices},
+                  {arguments.shown != NULL, "--shown", "--choices", arguments.choices},
+                  {arguments.examples, "--examples", "--choices", arguments.choices}};
+  for (size_t i = 0; i < sizeof flags_of / sizeof *flags_of; i++)
+    if (flags_of[i].given && !flags_of[i].asked) {
+      program_complain("%s belongs to %s", flags_of[i].flag, flags_of[i].question);
+      return PROGRAM_USAGE;
+    }
+  return PROGRAM_DONE;
+}
+
 /* Exactly one of them. */
 static int check_question(void) {
   const char *const given[] = {arguments.tasks, arguments.text, arguments.choices,
@@ -583,7 +612,7 @@ static int start(int argc, char **argv) {
     for (size_t i = 0; still_evaluation_task_name(i); i++) puts(still_evaluation_task_name(i));
     return PROGRAM_DONE;
   }
-  if (check_pairs() || check_question() || check_files()) return PROGRAM_USAGE;
+  if (check_pairs() || check_question() || check_belonging() || check_files()) return PROGRAM_USAGE;
   if (arguments.report) return report_files();
   if (program_model_check()) return PROGRAM_USAGE;
   program_terminal_begin(arguments.quiet ? -1 : arguments.verbose);

@@ -207,20 +207,37 @@ static still_status check_options(const still_session_options *options) {
   return STILL_OK;
 }
 
-static bool fits_device(const still_model *model, const still_session_layer *layers, size_t block) {
-  still_backend *device = model->device;
+/* Whether the device binds every array of such a block. */
+static bool binds_block(const still_model *model, const still_session_layer *layers, int block) {
+  const still_backend *device = model->device;
   size_t floats[STILL_ACTIVATIONS];
-  still_forward_sizes(model, layers, block, floats);
+  still_forward_sizes(model, layers, (size_t)block, floats);
   for (int i = 0; i < STILL_ACTIVATIONS; i++)
     if (floats[i] > device->ops->buffer_most(device) / sizeof(float)) return false;
-  return still_forward_bytes(model, layers, block) <= device->ops->memory_free(device) / 8;
+  return true;
+}
+
+static bool has_room(const still_model *model, const still_session_layer *layers, int block) {
+  return still_forward_bytes(model, layers, (size_t)block) <=
+         model->device->ops->memory_free(model->device) / 8;
 }
 
 /* A GPU wants many tokens at a time. */
 static int default_block(const still_model *model, const still_session_layer *layers) {
   int block = model->device == model->host ? STILL_LEAST_BLOCK : STILL_MOST_BLOCK;
-  while (block > STILL_LEAST_BLOCK && !fits_device(model, layers, (size_t)block)) block /= 2;
+  while (block > STILL_LEAST_BLOCK &&
+         (!binds_block(model, layers, block) || !has_room(model, layers, block)))
+    block /= 2;
   return block;
+}
+
+static still_status check_block(const still_model *model, const still_session_layer *layers,
+                                int block) {
+  int most = block;
+  while (most > 1 && !binds_block(model, layers, most)) most /= 2;
+  if (most == block) return STILL_OK;
+  return still_fail(STILL_ERROR_ARGUMENT, "block %d: too large for the device's buffers; %d fits",
+                    block, most);
 }
 
 still_status still_session_resolve(const still_model *model, const still_session_options *given,
@@ -244,7 +261,10 @@ still_status still_session_resolve(const still_model *model, const still_session
   for (int i = 0; i < count; i++) grows = grows || still_layer_grows(&layers[i]);
   if (!grows) resolved->context = certified_context(model, resolved);
   if (!resolved->context) resolved->context = model->weights->config.trained_context;
-  if (!resolved->block) resolved->block = default_block(model, layers);
+  if (resolved->block)
+    STILL_TRY(check_block(model, layers, resolved->block));
+  else
+    resolved->block = default_block(model, layers);
   resolved->layer_kinds = NULL; /* the caller's text need not live on */
   return STILL_OK;
 }

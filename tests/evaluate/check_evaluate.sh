@@ -66,6 +66,9 @@ expect 2 err "unknown flag '--attn'" $ask --attn still
 printf 'my notes' >"$work/notes.txt"
 expect 1 err "line 1: no results" --runs full $flags -o "$work/notes.txt" --resume
 [ "$(cat "$work/notes.txt")" = "my notes" ] || { failed=1; echo "FAILED: --resume cut a file that is no results"; }
+expect 2 err "-n belongs to --tasks" --text "$0" -n 3
+expect 2 err "--items belongs to --choices" $ask --items 3
+expect 2 err "--skip-long belongs to --tasks and --choices" --text "$0" --skip-long
 expect 2 err "--shard divides" --text "$0" --shard 1/2
 expect 2 err "--plot needs --tasks" --text "$0" --plot "$work/none.svg"
 expect 2 err "no run is given" --text "$0" --runs ,

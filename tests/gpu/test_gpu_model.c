@@ -339,6 +339,23 @@ static void check_lowered_block(const char *limits) {
   gpu_hold();
 }
 
+static void refuse_block(void) {
+  still_model_options open = STILL_MODEL_OPTIONS_INIT;
+  still_session_options options = STILL_SESSION_OPTIONS_INIT;
+  open.device = gpu_device();
+  options.block = 65536;
+  still_model *model;
+  still_session *session;
+  setenv("STILL_VULKAN_LIMITS", "range=524288", 1);
+  gpu_release();
+  check_ok(still_model_open(&model, small_gguf(), &open));
+  check_fails(still_session_create(&session, model, &options), STILL_ERROR_ARGUMENT,
+              "block 65536: too large for the device's buffers");
+  still_model_destroy(model);
+  unsetenv("STILL_VULKAN_LIMITS");
+  gpu_hold();
+}
+
 /* As large as its memory and its bindings allow. */
 static void a_gpu_with_memory_reads_large_blocks(void **state) {
   (void)state;
@@ -346,6 +363,7 @@ static void a_gpu_with_memory_reads_large_blocks(void **state) {
   assert_int_equal(block_on(gpu_device()), 4096);
   check_lowered_block("heap=30000000");
   check_lowered_block("range=524288");
+  refuse_block();
 }
 
 /* ---- failures -------------------------------------------------------------------------------------------------- */
