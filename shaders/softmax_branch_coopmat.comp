@@ -5,7 +5,8 @@
 // queries, whose logits, weights and results stay in registers; keys and values come from memory as tiles in the order of the
 // registers (tiles.comp), so that subgroups do not wait for each other. Weights are taken against a reference that follows the
 // row's maximum only when that has moved by more than LAG, so rows seldom talk; the end knows the true maximum. The block begins
-// at a multiple of 64. Slower on an H200: 2 tiles of keys at a time, 8 or 16 subgroups, prefetching a step ahead.
+// at a multiple of 64. Slower on an H200: 2 or 3 tiles of keys at a time, 8, 12 or 16 subgroups, 32 queries a subgroup (the driver
+// spills), touching the lines of the next step ahead: what is waited for is L1's 64 bytes a clock.
 // Groups: x = 64 queries, y = head.
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
