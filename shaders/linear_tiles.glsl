@@ -4,5 +4,5 @@ const uint HALF = 4 * DIM_TILES * 32;  // one half of the features of a chunk, [
 uint feature_half(uint chunk, uint head, uint half_) { return ((chunk * push.heads + head) * 2 + half_) * HALF; }
 // What 64 queries take from a state, rows by columns.
 uint linear_tile(uint chunk, uint head) { return (chunk * push.heads + head) * HALF; }
-// The mean over the tokens that a state could have: of the chunks before the one before that of the queries.
+// Tokens of the chunks up to this routed one, by which what queries take from its state is divided: kept ones count, too.
 float tokens_of(uint chunk) { return float(64 * (push.route_first + chunk + 1)); }

@@ -12,7 +12,6 @@
 #define SUBGROUP (gl_LocalInvocationID.x / 32)
 
 #ifdef DIM
-const uint KEY_ROW = DIM + 8;
 const uint DIM8 = DIM / 8;
 const uint DIM_TILES = DIM / 16;
 #endif
