@@ -32,10 +32,9 @@ void owned_max(inout float x[OWNED]) {
     [[unroll]] for (uint n = 2; n < 5; n++) x[r] = max(x[r], subgroupShuffleXor(x[r], 1 << n));
 }
 #else
-layout(set = 0, binding = 2) readonly buffer b2 { float q[]; };        // (n, H D)
-layout(set = 0, binding = 3) readonly buffer b3 { float sums[]; };     // linear_prefix_coopmat.comp
+layout(set = 0, binding = 2) readonly buffer b2 { uvec4 queries[]; };  // query_tile
+layout(set = 0, binding = 3) readonly buffer b3 { vec2 sums[]; };      // linear_prefix_coopmat.comp
 layout(set = 0, binding = 4) writeonly buffer b4 { float normalizers[]; };  // (chunks, H, 64)
-#include "query_tiles.glsl"
 #define X MATRIX_A
 const uint OWNED = ROWS;
 uint owned(uint e) { return own(e); }
@@ -64,7 +63,8 @@ void main() {
   uint row = 64 * chunk - push.base + 16 * gl_SubgroupID, at = near_tile(kv_head(head), row / 16) + lane;
   [[unroll]] for (uint k = 0; k < DIM_TILES; k++) UNPACK(x[k], keys[at + 32 * k]);
 #else
-  load_queries(64 * (chunk + 2) + 16 * gl_SubgroupID, head, 1.0, x);
+  uint at = query_tile(head, (64 * (chunk + 2) - push.start) / 16 + gl_SubgroupID) + lane;
+  [[unroll]] for (uint k = 0; k < DIM_TILES; k++) UNPACK(x[k], queries[at + 32 * k]);
 #endif
   float norms[OWNED];
   square_norms(x, norms);
@@ -145,11 +145,12 @@ void main() {
       a[r] = u[j][4 * r] + u[j][4 * r + 1] + u[j][4 * r + 2] + u[j][4 * r + 3];
       b[r] = opposite[j][4 * r] + opposite[j][4 * r + 1] + opposite[j][4 * r + 2] + opposite[j][4 * r + 3];
     }
-    row_sum(a);
-    row_sum(b);
-    bool second = lane % 2 != 0, opposites = lane % 4 > 1;  // each of the four invocations of a row writes one of four sums
+    // each of the four invocations of a row gets one of four sums
+    bool second = lane % 2 != 0, opposites = lane % 4 > 1;
+    float own_a = (second ? a[1] : a[0]) + subgroupShuffleXor(second ? a[0] : a[1], 1);
+    float own_b = (second ? b[1] : b[0]) + subgroupShuffleXor(second ? b[0] : b[1], 1);
     parts[gl_SubgroupID][(opposites ? DIM : 0) + 16 * j + row_at(second ? 1 : 0)] =
-        opposites ? (second ? b[1] : b[0]) : (second ? a[1] : a[0]);
+        (opposites ? own_b : own_a) + subgroupShuffleXor(opposites ? own_a : own_b, 2);
   }
   barrier();
   for (uint f = gl_LocalInvocationID.x; f < 2 * DIM; f += STILL_GROUP)
@@ -158,9 +159,10 @@ void main() {
   float below[ROWS];
   [[unroll]] for (uint r = 0; r < ROWS; r++) below[r] = 0;
   [[unroll]] for (uint j = 0; j < DIM_TILES; j++)
-    [[unroll]] for (uint n = 0; n < 4; n++) {
-      float a = sums[z + 16 * j + column_of(n)], b = sums[z + DIM + 16 * j + column_of(n)];
-      [[unroll]] for (uint r = 0; r < ROWS; r++) below[r] += u[j][4 * r + n] * a + opposite[j][4 * r + n] * b;
+    [[unroll]] for (uint n = 0; n < 4; n += 2) {
+      vec2 a = sums[(z + 16 * j + column_of(n)) / 2], b = sums[(z + DIM + 16 * j + column_of(n)) / 2];
+      [[unroll]] for (uint r = 0; r < ROWS; r++)
+        below[r] += u[j][4 * r + n] * a.x + u[j][4 * r + n + 1] * a.y + opposite[j][4 * r + n] * b.x + opposite[j][4 * r + n + 1] * b.y;
     }
   row_sum(below);
   if (lane % 4 == 0)

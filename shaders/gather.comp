@@ -2,7 +2,7 @@
 #extension GL_GOOGLE_include_directive : require
 // SPDX-License-Identifier: MIT
 // Puts the near tokens of the cache and the new tokens side by side: work rows base .. start+count-1, by key/value head.
-// The near cache is a ring: position p lies in slot p mod 2 C. Groups y: 0 keys and values, 1 scores.
+// The near cache is a ring: position p lies in slot p mod 2 C. Groups y: keys and values, scores.
 #include "shader_common.glsl"
 #include "attention_common.glsl"
 layout(set = 0, binding = 0) readonly buffer b0 { STORE4 near_k[]; };  // (G, 2 C, D)
@@ -14,11 +14,13 @@ layout(set = 0, binding = 5) writeonly buffer b5 { STORE4 work_v[]; };
 layout(set = 0, binding = 6) readonly buffer b6 { float near_scores[]; };  // (H, 2 C)
 layout(set = 0, binding = 7) writeonly buffer b7 { float work_scores[]; };  // (H, rows)
 
+layout(constant_id = 1) const uint SCORES = 0;  // 1: these alone
+
 void main() {
   uint i = gl_GlobalInvocationID.x;
   uint used = push.start + push.count - push.base;
   uint ring = 2 * push.chunk;
-  if (gl_WorkGroupID.y == 0) {
+  if (gl_WorkGroupID.y + SCORES == 0) {
     uint head = i / (used * D4), row = i / D4 % used, c = i % D4;
     if (head >= push.kv_heads) return;
     uint p = push.base + row;

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
-// 16 rows of a head's queries times a factor, straight from memory: from position t on, 0 behind the block's last.
-void load_queries(uint t, uint head, float factor, out MATRIX_A x[DIM_TILES]) {
-  uint end = push.start + push.count, stride = push.heads * DIM, at = (push.row0 + t - push.start) * stride + head * DIM;
-  if (t + 16 <= end) {
-    MATRIX_SUM rows[DIM_TILES];
-    [[unroll]] for (uint k = 0; k < DIM_TILES; k++) coopMatLoad(rows[k], q, at + 16 * k, stride, ROW_MAJOR);
-    [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
-      [[unroll]] for (uint e = 0; e < ELEMENTS; e++) x[k][e] = float16_t(factor * rows[k][e]);
-  } else {
-    [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
-      [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
-        x[k][e] = t + row_of(e) < end ? float16_t(factor * q[at + row_of(e) * stride + 16 * k + column_of(e)]) : float16_t(0.0);
+// An invocation's part of a tile of queries, q as vec4 (n, H D): 16 rows from position t on and columns 16 k, in the order of
+// tile_rows.glsl and dim_order.glsl. Rows behind the block's last are the last again.
+uvec4 pack_query(uint t, uint head, uint k, uint lane) {
+  uvec4 words;
+  [[unroll]] for (uint r = 0; r < 2; r++) {
+    uint row = push.row0 + min(t + lane / 4 + 8 * r, push.start + push.count - 1) - push.start;
+    vec4 part = q[((row * push.heads + head) * D + 16 * k) / 4 + lane % 4];
+    words[2 * r] = packFloat2x16(f16vec2(part.xy));
+    words[2 * r + 1] = packFloat2x16(f16vec2(part.zw));
   }
+  return words;
 }

@@ -3,7 +3,8 @@
 // SPDX-License-Identifier: MIT
 // saliency.comp for f16 keys. With p = a_t the score is p log((p + eps) / eps) + (1 - p) log(1 - p) up to what eps adds to the
 // other terms, less than 1e-6, so the window's maximum and sum are enough. Each subgroup owns 16 tokens, whose windows lie in
-// 5 tiles of 16 keys. Groups: x = chunk, y = head.
+// 5 tiles of 16 keys. The tiles of the queries are left for the stages behind. Groups: x = head, y = 64 tokens: rows of all heads
+// are read together.
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 layout(push_constant) uniform block { attention_push push; };
@@ -11,17 +12,21 @@ layout(push_constant) uniform block { attention_push push; };
 #include "tile_rows.glsl"
 const uint D = DIM;
 #include "register_tiles.glsl"
-layout(set = 0, binding = 0) readonly buffer b0 { float q[]; };        // (n, H D)
+layout(set = 0, binding = 0) readonly buffer b0 { vec4 q[]; };        // (n, H D)
 layout(set = 0, binding = 1) readonly buffer b1 { uvec4 keys[]; };     // tiles.comp
 layout(set = 0, binding = 2) writeonly buffer b2 { float scores[]; };  // (H, rows)
+layout(set = 0, binding = 3) writeonly buffer b3 { uvec4 queries[]; };  // query_tile
 #include "query_tiles.glsl"
 
 void main() {
-  uint lane = gl_SubgroupInvocationID, head = gl_WorkGroupID.y;
-  uint t0 = push.start + gl_WorkGroupID.x * 64 + 16 * gl_SubgroupID, end = push.start + push.count;
-  if (t0 >= end) return;
+  uint lane = gl_SubgroupInvocationID, head = gl_WorkGroupID.x;
+  uint t0 = push.start + gl_WorkGroupID.y * 64 + 16 * gl_SubgroupID, end = push.start + push.count;
   MATRIX_A x[DIM_TILES];
-  load_queries(t0, head, push.scale, x);
+  [[unroll]] for (uint k = 0; k < DIM_TILES; k++) {
+    uvec4 words = pack_query(t0, head, k, lane);
+    queries[query_tile(head, (t0 - push.start) / 16) + 32 * k + lane] = words;
+    UNPACK(x[k], words);
+  }
   MATRIX_SUM s[5];
   [[unroll]] for (uint j = 0; j < 5; j++) {
     s[j] = MATRIX_SUM(0.0);
@@ -32,6 +37,7 @@ void main() {
       UNPACK(b, keys[at + 32 * k]);
       s[j] = coopMatMulAdd(x[k], b, s[j]);
     }
+    [[unroll]] for (uint e = 0; e < ELEMENTS; e++) s[j][e] *= push.scale;
   }
   // Column c of the 80 is the token at distance row + 64 - c; the token itself counts apart.
   float rest[ROWS], sum[ROWS], self_logits[ROWS];

@@ -10,6 +10,8 @@ uint own(uint e) { return e / 4; }  // which of the invocation's rows
 uint row_at(uint r) { return gl_SubgroupInvocationID / 4 + 8 * r; }
 uint row_of(uint e) { return row_at(own(e)); }
 uint column_of(uint e) { return 2 * (gl_SubgroupInvocationID % 4) + e % 2 + 8 * (e / 2 % 2); }
+// The 16 components of a head in a tile stand in another order (dim_order.glsl): an invocation's four are neighbours in memory.
+uint own_dims() { return 4 * (gl_SubgroupInvocationID % 4); }
 
 // Over the four invocations that share a row.
 void row_sum(inout float x[ROWS]) {

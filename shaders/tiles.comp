@@ -7,6 +7,7 @@
 #include "shader_common.glsl"
 #include "attention_common.glsl"
 #include "register_tiles.glsl"
+#include "dim_order.glsl"
 layout(constant_id = 1) const uint KEPT = 0;  // 0: near and new tokens, 1: kept ones
 layout(set = 0, binding = 0) readonly buffer b0 { uint row_k[]; };       // f16 (G, rows, D) or (R, kept_rows, D)
 layout(set = 0, binding = 1) readonly buffer b1 { float16_t row_v[]; };
@@ -21,10 +22,10 @@ void main() {
     uint lane = i % 32, column = i / 32 % (D / 16) * 16, row = i / (2 * D) * 16;
     uvec4 k, v;
     for (uint n = 0; n < 4; n++) {
-      uint a = row + lane / 4 + 8 * (n / 2), c = column + 2 * (lane % 4) + 8 * (n % 2);
+      uint a = row + lane / 4 + 8 * (n / 2), c = column + dim_at(2 * (lane % 4) + 8 * (n % 2));
       k[n] = a < count ? row_k[((row0 + a) * D + c) / 2] : 0;
       a = row + 2 * (lane % 4) + 8 * (n % 2);
-      c = column + lane / 4 + 8 * (n / 2);
+      c = column + dim_at(lane / 4 + 8 * (n / 2));
       v[n] = packFloat2x16(f16vec2(a < count ? row_v[(row0 + a) * D + c] : float16_t(0),
                                    a + 1 < count ? row_v[(row0 + a + 1) * D + c] : float16_t(0)));
     }

@@ -525,7 +525,7 @@ static void a_device_can_be_shared(void **state) {
 static void features_can_be_switched_off(void **state) {
   (void)state;
   still_vulkan *vulkan;
-  setenv("STILL_VULKAN_DISABLE", "f16,coopmat,subgroup,transfer", 1);
+  setenv("STILL_VULKAN_DISABLE", "f16,coopmat,subgroup,transfer,unchecked", 1);
   check_ok(still_vulkan_open(&vulkan, gpu_device()));
   unsetenv("STILL_VULKAN_DISABLE");
   assert_int_equal(vulkan->features, 0);

@@ -214,11 +214,12 @@ static void tiles_hold_the_rows(void **state) {
     for (int at = 0; at < 4 * D * 16; at++) { /* the four blocks that 37 rows need */
       const int e = at % 8, i = at / 8 % 32, tile = at / 256 % (D / 16), b = at / 256 / (D / 16);
       const int major = i / 4 + 8 * (e / 4), minor = 2 * (i % 4) + e % 2 + 8 * (e / 2 % 2);
+      const int dim_k = 4 * (i % 4) + e % 4, dim_v = major % 8 / 2 * 4 + major / 8 * 2 + major % 2;
       const int row_k = 16 * b + major, row_v = 16 * b + minor;
       assert_int_equal(got[0][h][b][tile][i][e],
-                       row_k < USED ? rows[h][row_k][16 * tile + minor] : 0);
+                       row_k < USED ? rows[h][row_k][16 * tile + dim_k] : 0);
       assert_int_equal(got[1][h][b][tile][i][e],
-                       row_v < USED ? rows[h][row_v][16 * tile + major] : 0);
+                       row_v < USED ? rows[h][row_v][16 * tile + dim_v] : 0);
     }
   still_vulkan_discard(vulkan, &in);
   for (int i = 0; i < 2; i++) still_vulkan_discard(vulkan, &out[i]);

@@ -130,11 +130,12 @@ static still_status create_copy(still_vulkan *vulkan, still_vulkan_buffer *buffe
   return still_vulkan_write(vulkan, buffer, 0, data, count * sizeof *data);
 }
 
-/* A map as f16 in the order of the registers of its tiles as second factors: shaders/tile_rows.glsl. */
+/* A map as f16 in the order of the registers of its tiles as second factors: shaders/tile_rows.glsl, its rows in that of
+ * shaders/dim_order.glsl. */
 static void tile_map(const float *map, size_t dim, float *tiles) {
   for (size_t i = 0; i < dim * dim; i++) {
     const size_t e = i % 8, lane = i / 8 % 32, column0 = i / 256 * 16 % dim;
-    const size_t row = i / (16 * dim) * 16 + 2 * (lane % 4) + e % 2 + 8 * (e / 2 % 2);
+    const size_t row = i / (16 * dim) * 16 + 4 * (lane % 4) + e % 4;
     tiles[i] = map[row * dim + column0 + lane / 4 + 8 * (e / 4)];
   }
 }

@@ -11,8 +11,8 @@
 /* Work space of the attention stages, shared by all layers of a device: they run one after the other. */
 typedef struct still_vulkan_work {
   still_vulkan_buffer keys, values; /* (G, rows, D): near and new tokens side by side */
-  still_vulkan_buffer key_tiles,
-      value_tiles;                  /* these, then the kept ones, by coopmat: shaders/tiles.comp */
+  still_vulkan_buffer query_tiles,  /* by coopmat: shaders/query_tiles.glsl */
+      key_tiles, value_tiles;       /* these, then the kept ones, by coopmat: shaders/tiles.comp */
   still_vulkan_buffer scores;       /* (H, rows) */
   still_vulkan_buffer mask;         /* (R, rows): 0 for kept tokens */
   still_vulkan_buffer features;     /* (H, rows, F): of routed keys, then of queries */

@@ -154,23 +154,34 @@ static double work_of(const block *b, double tokens, double per_token) {
   return (double)b->push.heads * tokens * per_token * (double)b->attention->plan->options.head_dim;
 }
 
-static still_status gather(const block *b) {
+/* Keys and values, scores or both. */
+static still_status gather_some(const block *b, bool rows, bool scores) {
   still_vulkan_attention *a = b->attention;
   const uint32_t dim4 = (uint32_t)a->plan->options.head_dim / 4;
   const uint32_t used = b->push.start + b->push.count - b->push.base;
   const uint32_t old = b->push.start - b->push.base;
   const bool full = b->push.lower == STILL_LOWER_ALL;
-  const uint64_t scores = a->near_scores.handle ? (uint64_t)old * b->push.heads : 0;
-  const uint64_t items = (uint64_t)used * b->push.kv_heads * dim4;
-  return run(b, STILL_SHADER_gather_f32, 0,
+  const uint64_t row_items = rows ? (uint64_t)used * b->push.kv_heads * dim4 : 0;
+  const uint64_t items = scores && (uint64_t)old * b->push.heads > row_items
+                             ? (uint64_t)old * b->push.heads
+                             : row_items;
+  return run(b, STILL_SHADER_gather_f32, !rows,
              (still_vulkan_dispatch){
                  .buffers = {full ? &b->work->mask : &a->near_k, full ? &b->work->mask : &a->near_v,
                              b->rows->k, b->rows->v, full ? &a->near_k : &b->work->keys,
                              full ? &a->near_v : &b->work->values,
                              scores ? &a->near_scores : &b->work->mask, &b->work->scores},
-                 .writes = 1 << 4 | 1 << 5 | 1 << 7,
-                 .groups = {groups_of(items > scores ? items : scores), scores ? 2 : 1, 1},
+                 .writes = (rows ? 1 << 4 | 1 << 5 : 0) | 1 << 7,
+                 .groups = {groups_of(items), rows && scores ? 2 : 1, 1},
                  .work = 8.0 * (double)items});
+}
+
+static bool gathers_scores(const block *b) {
+  return b->attention->near_scores.handle && b->push.start > b->push.base;
+}
+
+static still_status gather(const block *b) {
+  return gather_some(b, true, gathers_scores(b));
 }
 
 static still_status scatter(const block *b) {
@@ -188,16 +199,37 @@ static still_status scatter(const block *b) {
                  .work = 8.0 * (double)items});
 }
 
+/* Blocks of 16 rows: shaders/register_tiles.glsl. */
+static uint32_t blocks_of(uint32_t rows) {
+  return tiles_of(rows, STILL_TILE) * (STILL_TILE / 16);
+}
+
+/* Tiles of the block's queries. */
+static still_status make_query_tiles(const block *b) {
+  const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim;
+  const uint64_t groups = smaller((uint64_t)blocks_of(b->push.count) * dim / 64, MOST_GROUPS);
+  return run_as(b, STILL_SHADER_query_tiles_f16, 0,
+                (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->query_tiles},
+                                        .writes = 1 << 1,
+                                        .groups = {(uint32_t)groups, b->push.heads, 1},
+                                        .work = work_of(b, b->push.count, 4)});
+}
+
 static still_status saliency(const block *b) {
   still_vulkan_dispatch dispatch = {.buffers = {b->rows->q, &b->work->keys, &b->work->scores},
                                     .writes = 1 << 2,
                                     .groups = {(b->push.count + 31) / 32, b->push.heads, 1},
                                     .work = work_of(b, b->push.count, 4.0 * b->push.chunk)};
-  /* the matrices' shader knows the first three metrics */
-  if (!b->coopmat || b->push.metric > STILL_METRIC_QK)
-    return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
+  if (!b->coopmat) return run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch);
+  if (b->push.metric > STILL_METRIC_QK) { /* the matrices' shader knows the first three */
+    STILL_TRY(run(b, STILL_SHADER_saliency_f32, b->push.chunk, dispatch));
+    return make_query_tiles(b);
+  }
   dispatch.buffers[1] = &b->work->key_tiles;
-  dispatch.groups[0] = tiles_of(b->push.count, STILL_TILE);
+  dispatch.buffers[3] = &b->work->query_tiles;
+  dispatch.writes = 1 << 2 | 1 << 3;
+  dispatch.groups[0] = b->push.heads;
+  dispatch.groups[1] = tiles_of(b->push.count, STILL_TILE);
   return run_coopmat(b, STILL_SHADER_saliency_coopmat_d64, dispatch);
 }
 
@@ -280,11 +312,6 @@ static still_status softmax_branch(const block *b) {
 
 /* ---- stages by cooperative matrices ------------------------------------------------------------------------ */
 
-/* Blocks of 16 rows: shaders/register_tiles.glsl. */
-static uint32_t blocks_of(uint32_t rows) {
-  return tiles_of(rows, STILL_TILE) * (STILL_TILE / 16);
-}
-
 /* Tiles of the near and new tokens, or of the kept ones. */
 static still_status make_tiles(const block *b, bool kept) {
   still_vulkan_attention *a = b->attention;
@@ -303,6 +330,23 @@ static still_status make_tiles(const block *b, bool kept) {
                               .work = 8.0 * rows * heads * dim});
 }
 
+/* gather, and the tiles of the near and new tokens. */
+static still_status gather_tiles(const block *b) {
+  still_vulkan_attention *a = b->attention;
+  still_vulkan_work *w = b->work;
+  const uint32_t rows = b->push.start + b->push.count - b->push.base;
+  const uint32_t dim = (uint32_t)a->plan->options.head_dim;
+  const uint64_t groups = smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
+  STILL_TRY(run_as(
+      b, STILL_SHADER_gather_tiles_f16, 0,
+      (still_vulkan_dispatch){.buffers = {&a->near_k, &a->near_v, b->rows->k, b->rows->v, &w->keys,
+                                          &w->values, &w->key_tiles, &w->value_tiles},
+                              .writes = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7,
+                              .groups = {(uint32_t)groups, b->push.kv_heads, 1},
+                              .work = 8.0 * rows * b->push.kv_heads * dim}));
+  return gathers_scores(b) ? gather_some(b, false, true) : STILL_OK;
+}
+
 /* Of the routed keys with their sums, or of the queries that see a state with their denominators. */
 static still_status features_coopmat(const block *b, bool keys) {
   still_vulkan_attention *a = b->attention;
@@ -311,8 +355,9 @@ static still_status features_coopmat(const block *b, bool keys) {
       b, keys ? STILL_SHADER_key_features_coopmat_d64 : STILL_SHADER_query_features_coopmat_d64,
       (still_vulkan_dispatch){
           .buffers = {keys ? &a->map_k_tiles : &a->map_q_tiles,
-                      keys ? &w->key_features : &w->features, keys ? &w->key_tiles : b->rows->q,
-                      &w->feature_sums, keys ? &w->mask : &w->normalizers},
+                      keys ? &w->key_features : &w->features,
+                      keys ? &w->key_tiles : &w->query_tiles, &w->feature_sums,
+                      keys ? &w->mask : &w->normalizers},
           .writes = keys ? 1 << 1 | 1 << 3 : 1 << 1 | 1 << 4,
           .groups = {b->push.route_count, b->push.heads, 1},
           .work = work_of(b, b->push.route_count * STILL_TILE, 2.0 * a->plan->options.head_dim)});
@@ -333,15 +378,15 @@ static still_status walk_segments(const block *b, bool totals) {
 
 static still_status linear_branch_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
-  const uint64_t dim = (uint64_t)a->plan->options.head_dim, size = 2 * dim * (dim + 1);
+  const uint64_t dim = (uint64_t)a->plan->options.head_dim, size = 2 * dim * dim;
   STILL_TRY(features_coopmat(b, true));
   STILL_TRY(walk_segments(b, true));
-  STILL_TRY(run_as(
-      b, STILL_SHADER_linear_prefix_coopmat_f32, 0,
-      (still_vulkan_dispatch){.buffers = {&b->work->states, &b->work->feature_sums, &a->state},
-                              .writes = 7,
-                              .groups = {groups_of(size), b->push.heads, 1},
-                              .work = 8.0 * (double)size * b->push.heads * b->push.segments}));
+  STILL_TRY(run_as(b, STILL_SHADER_linear_prefix_coopmat_f32, 0,
+                   (still_vulkan_dispatch){
+                       .buffers = {&b->work->states, &b->work->feature_sums, &a->state},
+                       .writes = 7,
+                       .groups = {groups_of(2 * dim * 8) + groups_of(size / 8), b->push.heads, 1},
+                       .work = 8.0 * (double)size * b->push.heads * b->push.segments}));
   STILL_TRY(features_coopmat(b, false));
   return walk_segments(b, false);
 }
@@ -351,7 +396,7 @@ static still_status softmax_branch_coopmat(const block *b) {
   still_vulkan_attention *a = b->attention;
   const uint32_t last = b->push.start + b->push.count - 1;
   still_vulkan_dispatch dispatch = {
-      .buffers = {b->rows->q, &b->work->key_tiles, &b->work->value_tiles, b->rows->out},
+      .buffers = {&b->work->query_tiles, &b->work->key_tiles, &b->work->value_tiles, b->rows->out},
       .writes = 1 << 3,
       .groups = {tiles_of(b->push.count, STILL_TILE), b->push.heads, 1},
       .work = softmax_work(a, last) * b->push.count};
@@ -360,6 +405,8 @@ static still_status softmax_branch_coopmat(const block *b) {
   dispatch.buffers[4] = &b->work->linear;
   dispatch.buffers[5] = &b->work->normalizers;
   dispatch.buffers[6] = b->rows->gate ? b->rows->gate : b->rows->q;
+  dispatch.groups[1] = dispatch.groups[0];
+  dispatch.groups[0] = b->push.heads;
   return run_coopmat(b, STILL_SHADER_hybrid_branch_coopmat_d64, dispatch);
 }
 
@@ -412,6 +459,9 @@ static still_status reserve_tiles(const block *b) {
   const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim;
   const uint64_t blocks = (uint64_t)push->kv_heads * blocks_of(push->rows) +
                           (uint64_t)push->route_heads * blocks_of(push->kept_rows);
+  STILL_TRY(
+      still_vulkan_work_reserve(b->vulkan, &b->work->query_tiles,
+                                (uint64_t)push->heads * blocks_of(push->count) * 16 * dim * 2));
   STILL_TRY(still_vulkan_work_reserve(b->vulkan, &b->work->key_tiles, blocks * 16 * dim * 2));
   return still_vulkan_work_reserve(b->vulkan, &b->work->value_tiles, blocks * 16 * dim * 2);
 }
@@ -458,6 +508,7 @@ static still_status full_block(block *b) {
   b->push.base = 0;
   if (!b->coopmat) return softmax_branch(b);
   STILL_TRY(reserve_tiles(b));
+  STILL_TRY(make_query_tiles(b));
   STILL_TRY(make_tiles(b, false));
   return softmax_branch_coopmat(b);
 }
@@ -485,8 +536,7 @@ static uint32_t linear_begin(const still_vulkan_attention *attention) {
 }
 
 static still_status still_block_coopmat(block *b) {
-  STILL_TRY(gather(b));
-  STILL_TRY(make_tiles(b, false));
+  STILL_TRY(gather_tiles(b));
   STILL_TRY(saliency(b));
   if (b->push.route_count) STILL_TRY(route(b));
   if (b->push.kept_rows) STILL_TRY(make_tiles(b, true));
@@ -508,13 +558,13 @@ static still_status still_block(block *b) {
 }
 
 static still_status window_block(block *b) {
-  STILL_TRY(gather(b));
+  STILL_TRY(b->coopmat ? gather_tiles(b) : gather(b));
   STILL_TRY(keep_sinks(b));
   if (!b->coopmat) {
     STILL_TRY(softmax_branch(b));
     return scatter(b);
   }
-  STILL_TRY(make_tiles(b, false));
+  STILL_TRY(make_query_tiles(b));
   if (b->push.kept_rows) STILL_TRY(make_tiles(b, true));
   STILL_TRY(softmax_branch_coopmat(b));
   return scatter(b);

@@ -39,7 +39,8 @@ static const struct {
 } names[] = {{STILL_VULKAN_F16, "f16"},
              {STILL_VULKAN_SUBGROUP, "subgroup"},
              {STILL_VULKAN_COOPMAT, "coopmat"},
-             {STILL_VULKAN_TRANSFER, "transfer"}};
+             {STILL_VULKAN_TRANSFER, "transfer"},
+             {STILL_VULKAN_UNCHECKED, "unchecked"}};
 enum { FEATURES = sizeof names / sizeof names[0] };
 
 const char *still_vulkan_feature_list(unsigned features, char *buffer, size_t bytes) {
@@ -66,9 +67,10 @@ static unsigned disabled_features(void) {
         known = true;
       }
     if (!known)
-      still_log(STILL_LOG_WARNING,
-                "STILL_VULKAN_DISABLE: '%.*s' is none of f16, subgroup, coopmat, transfer",
-                (int)length, text);
+      still_log(
+          STILL_LOG_WARNING,
+          "STILL_VULKAN_DISABLE: '%.*s' is none of f16, subgroup, coopmat, transfer, unchecked",
+          (int)length, text);
     text += length + (text[length] == ',');
   }
   return off;
@@ -150,46 +152,54 @@ typedef struct feature_chain {
   VkPhysicalDeviceShaderFloat16Int8Features float16;
   VkPhysicalDeviceVulkanMemoryModelFeatures memory_model;
   VkPhysicalDeviceCooperativeMatrixFeaturesKHR coopmat;
+  VkPhysicalDevicePipelineRobustnessFeaturesEXT robustness;
 } feature_chain;
 
-static void link_chain(feature_chain *chain, bool newer, bool coopmat) {
+static void link_chain(feature_chain *chain, bool newer, bool coopmat, bool robustness) {
+  void *last = robustness ? &chain->robustness : NULL;
+  chain->robustness.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_ROBUSTNESS_FEATURES_EXT;
   chain->core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2;
   chain->core.pNext = &chain->storage;
   chain->storage.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_16BIT_STORAGE_FEATURES;
-  chain->storage.pNext = newer ? &chain->float16 : NULL;
+  chain->storage.pNext = newer ? &chain->float16 : last;
   chain->float16.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_FLOAT16_INT8_FEATURES;
   chain->float16.pNext = &chain->memory_model;
   chain->memory_model.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_MEMORY_MODEL_FEATURES;
-  chain->memory_model.pNext = coopmat ? &chain->coopmat : NULL;
+  chain->memory_model.pNext = coopmat ? &chain->coopmat : last;
+  chain->coopmat.pNext = last;
   chain->coopmat.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_COOPERATIVE_MATRIX_FEATURES_KHR;
 }
 
 /* of the largest *_coopmat shader */
-enum { COOPMAT_SHARED_BYTES = 46 << 10 };
+enum { COOPMAT_SHARED_BYTES = 48 << 10 };
 
 static still_status choose_features(still_vulkan *vulkan, feature_chain *on) {
   const bool newer = vulkan->properties.apiVersion >= VK_API_VERSION_1_2;
-  bool coopmat = false;
+  bool coopmat = false, robustness;
+  STILL_TRY(has_extension(vulkan, VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME, &robustness));
   STILL_TRY(has_extension(vulkan, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME, &vulkan->has_budget));
   if (newer) {
     STILL_TRY(has_extension(vulkan, VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME, &coopmat));
     if (coopmat) STILL_TRY(has_coopmat_tiles(vulkan, &coopmat));
   }
   feature_chain has = {0};
-  link_chain(&has, newer, coopmat);
+  link_chain(&has, newer, coopmat, robustness);
   vkGetPhysicalDeviceFeatures2(vulkan->physical, &has.core);
   if (has.storage.storageBuffer16BitAccess && has.float16.shaderFloat16)
     vulkan->features |= STILL_VULKAN_F16;
   if (coopmat && has.coopmat.cooperativeMatrix && has.memory_model.vulkanMemoryModel &&
       vulkan->limits.shared_bytes >= COOPMAT_SHARED_BYTES)
     vulkan->features |= STILL_VULKAN_COOPMAT;
+  if (robustness && has.robustness.pipelineRobustness) vulkan->features |= STILL_VULKAN_UNCHECKED;
   vulkan->features &= ~disabled_features();
   if (!(vulkan->features & STILL_VULKAN_F16)) vulkan->features &= ~(unsigned)STILL_VULKAN_COOPMAT;
   coopmat = vulkan->features & STILL_VULKAN_COOPMAT;
-  link_chain(on, newer, coopmat);
+  robustness = vulkan->features & STILL_VULKAN_UNCHECKED;
+  link_chain(on, newer, coopmat, robustness);
   on->storage.storageBuffer16BitAccess = on->float16.shaderFloat16 =
       (vulkan->features & STILL_VULKAN_F16) != 0;
   on->memory_model.vulkanMemoryModel = on->coopmat.cooperativeMatrix = coopmat;
+  on->robustness.pipelineRobustness = robustness;
   return STILL_OK;
 }
 
@@ -222,14 +232,19 @@ still_status still_vulkan_create_device(still_vulkan *vulkan) {
                                         .pQueuePriorities = &priority}};
   queues[1] = queues[0];
   queues[1].queueFamilyIndex = transfer;
-  const char *extension = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
-  const VkDeviceCreateInfo info = {
-      .sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
-      .pNext = &on.core,
-      .queueCreateInfoCount = transfers && transfer != vulkan->family ? 2 : 1,
-      .pQueueCreateInfos = queues,
-      .enabledExtensionCount = (vulkan->features & STILL_VULKAN_COOPMAT) != 0,
-      .ppEnabledExtensionNames = &extension};
+  const char *extensions[2];
+  uint32_t extension_count = 0;
+  if (vulkan->features & STILL_VULKAN_COOPMAT)
+    extensions[extension_count++] = VK_KHR_COOPERATIVE_MATRIX_EXTENSION_NAME;
+  if (vulkan->features & STILL_VULKAN_UNCHECKED)
+    extensions[extension_count++] = VK_EXT_PIPELINE_ROBUSTNESS_EXTENSION_NAME;
+  const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                   .pNext = &on.core,
+                                   .queueCreateInfoCount =
+                                       transfers && transfer != vulkan->family ? 2 : 1,
+                                   .pQueueCreateInfos = queues,
+                                   .enabledExtensionCount = extension_count,
+                                   .ppEnabledExtensionNames = extensions};
   VK_TRY(vkCreateDevice(vulkan->physical, &info, NULL, &vulkan->device));
   volkLoadDeviceTable(&vulkan->call, vulkan->device);
   vulkan->call.vkGetDeviceQueue(vulkan->device, vulkan->family, 0, &vulkan->queue);

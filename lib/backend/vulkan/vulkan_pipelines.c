@@ -109,8 +109,15 @@ static still_status compile(still_vulkan *vulkan, still_shader shader,
   const bool cpu = vulkan->properties.deviceType == VK_PHYSICAL_DEVICE_TYPE_CPU;
   values[STILL_VULKAN_CONSTANTS - 1] = cpu ? 1 : 16; /* shaders/unroll.glsl */
   const VkSpecializationInfo constants = {STILL_VULKAN_CONSTANTS, entries, sizeof values, values};
+  const VkPipelineRobustnessCreateInfoEXT unchecked = {
+      .sType = VK_STRUCTURE_TYPE_PIPELINE_ROBUSTNESS_CREATE_INFO_EXT,
+      .storageBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT,
+      .uniformBuffers = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT,
+      .vertexInputs = VK_PIPELINE_ROBUSTNESS_BUFFER_BEHAVIOR_DISABLED_EXT,
+      .images = VK_PIPELINE_ROBUSTNESS_IMAGE_BEHAVIOR_DISABLED_EXT};
   const VkComputePipelineCreateInfo info = {
       .sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO,
+      .pNext = vulkan->features & STILL_VULKAN_UNCHECKED ? &unchecked : NULL,
       .stage = {.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO,
                 .stage = VK_SHADER_STAGE_COMPUTE_BIT,
                 .module = module,
