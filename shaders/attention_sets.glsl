@@ -10,6 +10,7 @@ uint kept_after(uint chunks) { return min(chunks * push.keep, push.cap); }
 
 // Keys that the query at position t sees in the kept cache: rows 0 .. visible-1.
 uint kept_visible(uint t) {
+  if (push.lower == STILL_LOWER_ALL) return 0;
   if (push.lower == STILL_LOWER_WINDOW) return min(push.sinks, t + 1 - min(t + 1, CHUNK));
   uint c = chunks_before(t);
   return c < 2 ? 0 : kept_after(c - 1);

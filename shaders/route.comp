@@ -29,7 +29,8 @@ void main() {
   for (uint i = tid; i < C; i += STILL_GROUP) {
     float sum = 0;
     for (uint h = r * group; h < (r + 1) * group; h++) sum += scores[h * push.rows + row + i];
-    score[i] = sum;
+    // a NaN is not worse than others: all of them would be chosen, more than there is room for
+    score[i] = (floatBitsToUint(sum) & 0x7fffffffu) > 0x7f800000u ? MINUS_INFINITY : sum;
   }
   barrier();
   for (uint i = tid; i < C; i += STILL_GROUP) {

@@ -227,6 +227,55 @@ static void tiles_hold_the_rows(void **state) {
   still_vulkan_close(vulkan);
 }
 
+/* Scores that are no numbers (inputs that overflow f16) take no more room than others. */
+static void route_keeps_to_its_room(void **state) {
+  (void)state;
+  enum { C = 64, D = 64, KEEP = 16 };
+  static float scores[C], mask[C];
+  static uint32_t positions[C];
+  for (int i = 0; i < C; i++) scores[i] = i % 3 ? NAN : 1;
+  still_vulkan *vulkan;
+  check_ok(still_vulkan_open(&vulkan, gpu_device()));
+  still_vulkan_buffer buffers[5] = {{0}}; /* scores, keys and values, kept ones, positions, mask */
+  const size_t bytes[5] = {sizeof scores, C * D * 2, C * D * 2, sizeof positions, sizeof mask};
+  for (int i = 0; i < 5; i++) {
+    check_ok(still_vulkan_buffer_create(vulkan, &buffers[i], bytes[i], STILL_VULKAN_DEVICE));
+    check_ok(still_vulkan_zero(vulkan, &buffers[i]));
+  }
+  check_ok(still_vulkan_write(vulkan, &buffers[0], 0, scores, sizeof scores));
+  const attention_push push = {.heads = 1,
+                               .kv_heads = 1,
+                               .route_heads = 1,
+                               .count = C,
+                               .rows = C,
+                               .chunk = C,
+                               .keep = KEEP,
+                               .cap = KEEP,
+                               .kept_rows = KEEP,
+                               .route_count = 1};
+  const uint32_t constants[STILL_VULKAN_CONSTANTS] = {D, C};
+  still_vulkan_dispatch dispatch = {.buffers = {&buffers[0], &buffers[1], &buffers[1], &buffers[2],
+                                                &buffers[2], &buffers[3], &buffers[4]},
+                                    .writes = 1 << 3 | 1 << 4 | 1 << 5 | 1 << 6,
+                                    .push = &push,
+                                    .push_bytes = sizeof push,
+                                    .groups = {1, 1, 1}};
+  check_ok(
+      still_vulkan_pipeline_get(vulkan, STILL_SHADER_route_f16, constants, &dispatch.pipeline));
+  check_ok(still_vulkan_run(vulkan, &dispatch));
+  check_ok(still_vulkan_read(vulkan, &buffers[3], 0, positions, sizeof positions));
+  check_ok(still_vulkan_read(vulkan, &buffers[4], 0, mask, sizeof mask));
+  int kept = 0;
+  for (int i = 0; i < C; i++) {
+    kept += mask[i] == 0;
+    assert_int_equal(positions[i], i < KEEP ? 3 * i : 0); /* the numbers come first */
+  }
+  assert_int_equal(kept, KEEP);
+  for (int i = 0; i < 5; i++) still_vulkan_discard(vulkan, &buffers[i]);
+  check_ok(still_vulkan_finish(vulkan));
+  still_vulkan_close(vulkan);
+}
+
 int main(void) {
   still_attention_options o = STILL_ATTENTION_OPTIONS_INIT;
   still_attention_plan *plan;
@@ -241,14 +290,15 @@ int main(void) {
   still_attention_plan_destroy(plan);
 #ifdef EMULATED
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(matrices_are_pretended), cmocka_unit_test(heads_of_64),
-      cmocka_unit_test(options_of_64),          cmocka_unit_test(heads_of_128),
-      cmocka_unit_test(long_segments),          cmocka_unit_test(tiles_hold_the_rows),
-      cmocka_unit_test(matrices_were_used)};
+      cmocka_unit_test(matrices_are_pretended),  cmocka_unit_test(heads_of_64),
+      cmocka_unit_test(options_of_64),           cmocka_unit_test(heads_of_128),
+      cmocka_unit_test(long_segments),           cmocka_unit_test(tiles_hold_the_rows),
+      cmocka_unit_test(route_keeps_to_its_room), cmocka_unit_test(matrices_were_used)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(options_of_64),
                                      cmocka_unit_test(heads_of_128),
-                                     cmocka_unit_test(tiles_hold_the_rows)};
+                                     cmocka_unit_test(tiles_hold_the_rows),
+                                     cmocka_unit_test(route_keeps_to_its_room)};
 #endif
   return gpu_run_tests(tests, CHECK_COUNT(tests));
 }
