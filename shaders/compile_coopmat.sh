@@ -6,7 +6,7 @@
 set -e
 cd "$(dirname "$0")"
 sums() {
-  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl register_tiles.glsl query_tiles.glsl linear_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
+  sha256sum ./*_coopmat.comp shader_common.glsl coopmat_common.glsl tile_rows.glsl dim_order.glsl register_tiles.glsl query_tiles.glsl linear_tiles.glsl attention_sets.glsl weight_types.glsl shader_interface.h compile_coopmat.sh
 }
 if [ "$1" = --check ]; then
   sums | diff - spirv/SOURCES && exit 0

@@ -28,10 +28,10 @@
 #define STILL_MATVEC_ROWS 4
 
 /* matmul_coopmat: invocations, rows of activations and of W of a workgroup, columns of a step. */
-#define STILL_MATMUL_GROUP 256
+#define STILL_MATMUL_GROUP 128
 #define STILL_MATMUL_TILE_N 128
 #define STILL_MATMUL_TILE_W 128
-#define STILL_MATMUL_SLICE 64
+#define STILL_MATMUL_SLICE 32
 
 /* f16 copies of features are multiplied by this; sums of any number of them are divided by that number, so that values below
  * 2^11 stay finite. */

@@ -67,6 +67,9 @@ void main() {
     [[unroll]] for (uint j = 0; j < KEY_TILES; j++) s[j] = MATRIX_SUM(0.0);
     [[unroll]] for (uint k = 0; k < DIM_TILES; k++)
       [[unroll]] for (uint j = 0; j < KEY_TILES; j++) {
+#ifdef LINEAR
+        if (k == DIM_TILES / 2 && j == 0) subgroupBarrier();  // else the driver has more loads on their way than registers
+#endif
         MATRIX_B b;
         UNPACK(b, keys[at + (j * DIM_TILES + k) * 32]);
         s[j] = coopMatMulAdd(x[k], b, s[j]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Cooperative matrices by shared memory, in the order of the registers that tile_rows.glsl describes: what the *_coopmat shaders
-// of attention do can be tested on devices without them. Every subgroup of a workgroup has to take part in each operation.
+// do can be tested on devices without them. Every subgroup of a workgroup has to take part in each operation.
 #extension GL_KHR_memory_scope_semantics : require
 
 #define ROW_MAJOR 0
@@ -41,6 +41,8 @@ float[8] product_of_tiles(float16_t[8] a, float16_t[8] b, float[8] sum) {
 #define coopMatStore(m, to, at, stride, layout_) \
   for (uint e_ = 0; e_ < 8 * ONE; e_++) to[(at) + tile_row(e_) * (stride) + tile_column(e_)] = m[e_]
 
+#define subgroupBarrier barrier
+#define subgroupMemoryBarrierShared memoryBarrierShared
 shared float exchanged[GROUP];
 #define subgroupShuffle exchange
 #define subgroupShuffleXor exchange_xor

@@ -12,7 +12,7 @@ for file in "$shaders"/*.glsl "$shaders"/*.h "$shaders/$source"; do
   # loops stay loops, with ends that the compiler does not know: drivers on the CPU take minutes for long shaders with many
   # barriers; no subgroup may leave early
   sed -E -e 's/\[\[(dont_)?unroll\]\]//' -e 's/for \(uint ([a-z_]*) = ([^;]*); \1 < ([^;]*);/for (uint \1 = \2; \1 < (\3) * ONE;/g' \
-    -e 's/gl_SubgroupInvocationID/LANE/g; s/gl_SubgroupID/SUBGROUP/g' -e 's/MATRIX_SUM\(([0-9.]*)\)/filled(\1)/g' \
+    -e 's/gl_SubgroupInvocationID/LANE/g; s/gl_SubgroupID/SUBGROUP/g; s/gl_SubgroupSize/32/g' -e 's/MATRIX_SUM\(([0-9.]*)\)/filled(\1)/g' \
     -e 's/if \(t0* >=* (end|last)\) return;//' -e '/KHR_shader_subgroup/d' "$file" >"$folder/$(basename "$file")"
 done
 cp "$here/coopmat_emulated.glsl" "$folder/coopmat_common.glsl"

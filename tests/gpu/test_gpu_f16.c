@@ -3,6 +3,8 @@
  * 128 channels, chunks of 64, against the CPU in float. Bounds: 5e-3 of the row's largest value; the same routing. */
 #include "gpu/gpu_fixtures.h"
 
+#include "backend/vulkan/vulkan_backend.h"
+#include "backend/vulkan/vulkan_check.h"
 #include "backend/vulkan/vulkan_device.h"
 #include "shaders/shader_interface.h"
 
@@ -142,6 +144,9 @@ static void heads_of_128(void **state) {
 #include "emulated_key_features_coopmat_d64.h"
 #include "emulated_linear_branch_coopmat_d64.h"
 #include "emulated_linear_totals_coopmat_d64.h"
+#include "emulated_matmul_coopmat_bf16.h"
+#include "emulated_matmul_coopmat_f16.h"
+#include "emulated_matmul_coopmat_q8_0.h"
 #include "emulated_query_features_coopmat_d64.h"
 #include "emulated_saliency_coopmat_d64.h"
 #include "emulated_softmax_branch_coopmat_d128.h"
@@ -161,10 +166,26 @@ static void matrices_are_pretended(void **state) {
   PRETEND(hybrid_branch_coopmat_d64);
   PRETEND(softmax_branch_coopmat_d64);
   PRETEND(softmax_branch_coopmat_d128);
+  PRETEND(matmul_coopmat_f16);
+  PRETEND(matmul_coopmat_bf16);
+  PRETEND(matmul_coopmat_q8_0);
   still_vulkan *vulkan;
   check_ok(still_vulkan_open(&vulkan, gpu_device()));
   vulkan->features |= STILL_VULKAN_COOPMAT;
   still_vulkan_close(vulkan);
+}
+
+/* The self-check's products: whole tiles and edges, replaced and added to. */
+static void products(void **state) {
+  (void)state;
+  const still_tensor_type types[] = {STILL_TENSOR_F16, STILL_TENSOR_BF16, STILL_TENSOR_Q8_0};
+  still_backend *backend;
+  check_ok(still_backend_vulkan_create(&backend, gpu_device(), 1));
+  for (size_t i = 0; i < CHECK_COUNT(types); i++) {
+    check_ok(still_vulkan_check_weights(backend, types[i]));
+    assert_true(gpu_features() & STILL_VULKAN_COOPMAT);
+  }
+  still_backend_destroy(backend);
 }
 
 static void heads_of_128(void **state) {
@@ -289,11 +310,15 @@ int main(void) {
   }
   still_attention_plan_destroy(plan);
 #ifdef EMULATED
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(matrices_are_pretended),  cmocka_unit_test(heads_of_64),
-      cmocka_unit_test(options_of_64),           cmocka_unit_test(heads_of_128),
-      cmocka_unit_test(long_segments),           cmocka_unit_test(tiles_hold_the_rows),
-      cmocka_unit_test(route_keeps_to_its_room), cmocka_unit_test(matrices_were_used)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(matrices_are_pretended),
+                                     cmocka_unit_test(products),
+                                     cmocka_unit_test(heads_of_64),
+                                     cmocka_unit_test(options_of_64),
+                                     cmocka_unit_test(heads_of_128),
+                                     cmocka_unit_test(long_segments),
+                                     cmocka_unit_test(tiles_hold_the_rows),
+                                     cmocka_unit_test(route_keeps_to_its_room),
+                                     cmocka_unit_test(matrices_were_used)};
 #else
   const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(options_of_64),
                                      cmocka_unit_test(heads_of_128),

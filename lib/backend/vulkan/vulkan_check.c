@@ -345,7 +345,7 @@ still_status still_vulkan_check_dense(still_backend *backend) {
 
 /* ---- products ------------------------------------------------------------------------------------------------- */
 
-enum { ROWS = 132, COLUMNS = 128, INPUTS = 40 };
+enum { ROWS = 132, COLUMNS = 128, INPUTS = 72 }; /* a subgroup's 64 x 64 by matrices, and edges */
 
 /* Through the backend's own table, twice: what is there is to be replaced, then added to. */
 static still_status multiply(still_backend *backend, const still_tensor *tensor, const float *in,
