@@ -5,7 +5,8 @@
 // transposed, so that there is no state of each chunk in memory. A pair of subgroups owns 32 columns of the values, each of them
 // half of the features, so that a tile of features is read from shared memory once for both tiles of columns; they add up what
 // queries take. With TOTALS it leaves what the segment's chunks add; else it begins with the state before the segment
-// (linear_prefix_coopmat.comp) and leaves, for the queries behind each chunk, what they take from the state.
+// (linear_prefix_coopmat.comp) and leaves, for the queries behind each chunk, what they take from the state. Slower on an H200:
+// loads two halves ahead.
 // Groups: x = segment, y = head.
 #define GROUP (2 * DIM)
 #include "shader_common.glsl"

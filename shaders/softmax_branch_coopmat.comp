@@ -3,9 +3,10 @@
 // SPDX-License-Identifier: MIT
 // softmax_branch.comp for f16 keys and values; with LINEAR it merges what linear_branch_coopmat.comp left. Each subgroup owns 16
 // queries, whose logits, weights and results stay in registers; keys and values come from memory as tiles in the order of the
-// registers (tiles.comp), so that subgroups do not wait for each other. The block begins at a multiple of 64. Slower on an H200: 2 or 3 tiles of keys at a time, 8, 12 or 16 subgroups, 32 queries a subgroup (the driver
-// spills), touching the lines of the next step ahead: what is waited for is L1's 64 bytes a clock.
-// Groups: x = 64 queries, y = head.
+// registers (tiles.comp), so that subgroups do not wait for each other. The block begins at a multiple of 64. Slower on an H200:
+// 2 or 3 tiles of keys at a time, 8, 12 or 16 subgroups, 32 queries a subgroup (the driver spills) or a pair of them, touching the
+// lines of the next step ahead, loops of their own for steps with and without a mask.
+// Groups: x = 64 queries, y = head; with LINEAR x = head, y = 64 queries: rows of all heads are read and written together.
 #include "shader_common.glsl"
 #include "coopmat_common.glsl"
 layout(push_constant) uniform block { attention_push push; };
@@ -19,7 +20,7 @@ const uint D = DIM;
 layout(set = 0, binding = 0) readonly buffer b0 { uvec4 queries[]; };   // query_tile
 layout(set = 0, binding = 1) readonly buffer b1 { uvec4 keys[]; };      // tiles.comp
 layout(set = 0, binding = 2) readonly buffer b2 { uvec4 values[]; };
-layout(set = 0, binding = 3) writeonly buffer b3 { vec4 outputs[]; };  // (n, H D)
+layout(set = 0, binding = 3) writeonly buffer b3 { vec4 outputs[]; };   // (n, H D)
 #ifdef LINEAR
 layout(set = 0, binding = 4) readonly buffer b4 { uvec4 linear[]; };    // linear_branch_coopmat.comp
 layout(set = 0, binding = 5) readonly buffer b5 { float normalizers[]; };  // feature_map_coopmat.comp

@@ -8,7 +8,7 @@
 #include "attention_common.glsl"
 #include "register_tiles.glsl"
 #include "dim_order.glsl"
-layout(constant_id = 1) const uint KEPT = 0;  // 0: near and new tokens, 1: kept ones
+layout(constant_id = 1) const uint KEPT = 0;  // 0: the near cache of full attention, 1: kept tokens
 layout(set = 0, binding = 0) readonly buffer b0 { uint row_k[]; };       // f16 (G, rows, D) or (R, kept_rows, D)
 layout(set = 0, binding = 1) readonly buffer b1 { float16_t row_v[]; };
 layout(set = 0, binding = 2) writeonly buffer b2 { uvec4 tile_k[]; };    // near ones, then kept ones

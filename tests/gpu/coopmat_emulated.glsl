@@ -3,7 +3,6 @@
 // do can be tested on devices without them. Every subgroup of a workgroup has to take part in each operation.
 #extension GL_KHR_memory_scope_semantics : require
 
-#define ROW_MAJOR 0
 #define MATRIX_A float16_t[8]
 #define MATRIX_B float16_t[8]
 #define MATRIX_SUM float[8]
@@ -36,17 +35,11 @@ float[8] product_of_tiles(float16_t[8] a, float16_t[8] b, float[8] sum) {
   return sum;
 }
 
-#define coopMatLoad(m, from, at, stride, layout_) \
-  for (uint e_ = 0; e_ < 8 * ONE; e_++) m[e_] = from[(at) + tile_row(e_) * (stride) + tile_column(e_)]
-#define coopMatStore(m, to, at, stride, layout_) \
-  for (uint e_ = 0; e_ < 8 * ONE; e_++) to[(at) + tile_row(e_) * (stride) + tile_column(e_)] = m[e_]
-
 #define subgroupBarrier barrier
 #define subgroupMemoryBarrierShared memoryBarrierShared
 shared float exchanged[GROUP];
 #define subgroupShuffle exchange
 #define subgroupShuffleXor exchange_xor
-#define subgroupAny any_of_all
 float exchange(float x, uint lane) {
   exchanged[gl_LocalInvocationID.x] = x;
   barrier();
@@ -55,15 +48,3 @@ float exchange(float x, uint lane) {
   return y;
 }
 float exchange_xor(float x, uint mask) { return exchange(x, LANE ^ mask); }
-
-// Of the whole workgroup: what follows has to be done by all.
-shared uint said;
-bool any_of_all(bool x) {
-  if (gl_LocalInvocationID.x == 0) said = 0;
-  barrier();
-  if (x) atomicOr(said, 1);
-  barrier();
-  bool y = said != 0;
-  barrier();
-  return y;
-}

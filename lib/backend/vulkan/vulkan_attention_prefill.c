@@ -162,9 +162,8 @@ static still_status gather_some(const block *b, bool rows, bool scores) {
   const uint32_t old = b->push.start - b->push.base;
   const bool full = b->push.lower == STILL_LOWER_ALL;
   const uint64_t row_items = rows ? (uint64_t)used * b->push.kv_heads * dim4 : 0;
-  const uint64_t items = scores && (uint64_t)old * b->push.heads > row_items
-                             ? (uint64_t)old * b->push.heads
-                             : row_items;
+  const uint64_t score_items = scores ? (uint64_t)old * b->push.heads : 0;
+  const uint64_t items = row_items > score_items ? row_items : score_items;
   return run(b, STILL_SHADER_gather_f32, !rows,
              (still_vulkan_dispatch){
                  .buffers = {full ? &b->work->mask : &a->near_k, full ? &b->work->mask : &a->near_v,
@@ -312,22 +311,20 @@ static still_status softmax_branch(const block *b) {
 
 /* ---- stages by cooperative matrices ------------------------------------------------------------------------ */
 
-/* Tiles of the near and new tokens, or of the kept ones. */
+/* Tiles of the near cache, or of the kept tokens. */
 static still_status make_tiles(const block *b, bool kept) {
   still_vulkan_attention *a = b->attention;
   const uint32_t rows = kept ? b->push.kept_rows : b->push.start + b->push.count - b->push.base;
   const uint32_t heads = kept ? b->push.route_heads : b->push.kv_heads;
   const uint32_t dim = (uint32_t)a->plan->options.head_dim;
   const uint64_t groups = smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
-  const bool full = b->push.lower == STILL_LOWER_ALL;
-  still_vulkan_buffer *keys = kept ? &a->kept_k : full ? &a->near_k : &b->work->keys;
-  still_vulkan_buffer *values = kept ? &a->kept_v : full ? &a->near_v : &b->work->values;
-  return run_as(
-      b, STILL_SHADER_tiles_f16, kept,
-      (still_vulkan_dispatch){.buffers = {keys, values, &b->work->key_tiles, &b->work->value_tiles},
-                              .writes = 1 << 2 | 1 << 3,
-                              .groups = {(uint32_t)groups, heads, 1},
-                              .work = 8.0 * rows * heads * dim});
+  return run_as(b, STILL_SHADER_tiles_f16, kept,
+                (still_vulkan_dispatch){.buffers = {kept ? &a->kept_k : &a->near_k,
+                                                    kept ? &a->kept_v : &a->near_v,
+                                                    &b->work->key_tiles, &b->work->value_tiles},
+                                        .writes = 1 << 2 | 1 << 3,
+                                        .groups = {(uint32_t)groups, heads, 1},
+                                        .work = 8.0 * rows * heads * dim});
 }
 
 /* gather, and the tiles of the near and new tokens. */

@@ -20,8 +20,7 @@ typedef enum still_vulkan_feature {
       1 << 2, /* "coopmat": KHR cooperative matrices, f16 in, f32 out, 16x16x16 */
   STILL_VULKAN_TRANSFER = 1 << 3, /* "transfer": large uploads by a queue of their own */
   STILL_VULKAN_UNCHECKED =
-      1
-      << 4 /* "unchecked": shaders without the driver's bounds checks (VK_EXT_pipeline_robustness) */
+      1 << 4 /* "unchecked": no bounds checks of the driver's, VK_EXT_pipeline_robustness */
 } still_vulkan_feature;
 
 /* The device's limits, lowered by STILL_VULKAN_LIMITS ("range=134217728,heap=67108864") for tests. */
