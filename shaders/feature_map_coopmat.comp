@@ -20,6 +20,7 @@ layout(set = 0, binding = 2) readonly buffer b2 { uvec4 keys[]; };     // tiles.
 layout(set = 0, binding = 3) writeonly buffer b3 { float sums[]; };    // (chunks, H, F)
 layout(set = 0, binding = 4) readonly buffer b4 { float mask[]; };     // (R, rows)
 #define X MATRIX_B
+#define X_FACTOR 1.0  // of x
 shared float parts[4][2 * DIM];  // of the sums, by subgroups
 const uint OWNED = 4;            // rows of x whose features an invocation has
 uint owned(uint e) { return e % 4; }
@@ -36,6 +37,7 @@ layout(set = 0, binding = 2) readonly buffer b2 { uvec4 queries[]; };  // query_
 layout(set = 0, binding = 3) readonly buffer b3 { vec2 sums[]; };      // linear_prefix_coopmat.comp
 layout(set = 0, binding = 4) writeonly buffer b4 { float normalizers[]; };  // (chunks, H, 64)
 #define X MATRIX_A
+#define X_FACTOR query_factor()
 const uint OWNED = ROWS;
 uint owned(uint e) { return own(e); }
 #define owned_sum row_sum
@@ -100,7 +102,8 @@ void main() {
   owned_max(least);
   const float LOG2E = 1.4426950408889634;
   [[unroll]] for (uint r = 0; r < OWNED; r++) {
-    scale[r] = (push.flags & STILL_FLAG_NORM) != 0 ? LOG2E * sqrt(norms[r]) / max(sqrt(squares[r]), TINY) : LOG2E;
+    float length_ = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(norms[r]) / max(sqrt(squares[r]), TINY) : 1.0;
+    scale[r] = LOG2E * length_ / X_FACTOR;
     most[r] *= scale[r];
     least[r] *= scale[r];
   }

@@ -37,8 +37,8 @@ void main() {
       UNPACK(b, keys[at + 32 * k]);
       s[j] = coopMatMulAdd(x[k], b, s[j]);
     }
-    [[unroll]] for (uint e = 0; e < ELEMENTS; e++) s[j][e] *= push.scale;
   }
+  const float LOG2E = 1.4426950408889634;
   // Column c of the 80 is the token at distance row + 64 - c; the token itself counts apart.
   float rest[ROWS], sum[ROWS], self_logits[ROWS];
   [[unroll]] for (uint r = 0; r < ROWS; r++) {
@@ -57,15 +57,15 @@ void main() {
   row_max(rest);
   row_sum(self_logits);  // one of the four has it
   [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
-    [[unroll]] for (uint j = 0; j < 5; j++) sum[own(e)] += s[j][e] > MINUS_INFINITY ? exp(s[j][e] - rest[own(e)]) : 0.0;
+    [[unroll]] for (uint j = 0; j < 5; j++) sum[own(e)] += s[j][e] == MINUS_INFINITY ? 0.0 : exp2(s[j][e] - rest[own(e)]);
   row_sum(sum);
   if (gl_SubgroupInvocationID % 4 != 0) return;
   [[unroll]] for (uint r = 0; r < ROWS; r++) {
     uint t = t0 + row_at(r);
     float self_logit = self_logits[r], most = max(self_logit, rest[r]);
-    float others = sum[r] > 0 ? sum[r] * exp(rest[r] - most) : 0.0;
-    float self = exp(self_logit - most), total = self + others, p = self / total, q_ = others / total;
+    float others = sum[r] == 0 ? 0.0 : sum[r] * exp2(rest[r] - most);
+    float self = exp2(self_logit - most), total = self + others, p = self / total, q_ = others / total;
     float score = p * log((p + EPSILON) / EPSILON) + (q_ > 0 ? q_ * log(q_) : 0.0);
-    if (t < end) scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? self_logit : score;
+    if (t < end) scores[head * push.rows + t - push.base] = push.metric == 1 ? p : push.metric == 2 ? self_logit / LOG2E : score;
   }
 }

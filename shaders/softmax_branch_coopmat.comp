@@ -45,8 +45,6 @@ void main() {
   MATRIX_A x[DIM_TILES];
   uint query = query_tile(head, (t - push.start) / 16) + lane;
   [[unroll]] for (uint k = 0; k < DIM_TILES; k++) UNPACK(x[k], queries[query + 32 * k]);
-  const float LOG2E = 1.4426950408889634;
-  float scale = push.scale * LOG2E;  // of the products
   MATRIX_SUM acc[DIM_TILES];
   [[unroll]] for (uint j = 0; j < DIM_TILES; j++) acc[j] = MATRIX_SUM(0.0);
   float most[ROWS], total[ROWS];
@@ -95,16 +93,15 @@ void main() {
           if (key0 + 16 * j + column_of(e) - first[own(e)] >= visible[own(e)]) s[j][e] = MINUS_INFINITY;  // also before first
 #endif
     }
-    float now[ROWS] = most, shift[ROWS];
+    float now[ROWS] = most;
     [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
       [[unroll]] for (uint j = 0; j < KEY_TILES; j++) now[own(e)] = max(now[own(e)], s[j][e]);
     row_max(now);
     // always, also by 1: a branch costs more, because the sums would have to lie in the same registers on both sides
     float factor[ROWS];
     [[unroll]] for (uint r = 0; r < ROWS; r++) {
-      factor[r] = exp2(scale * (most[r] - now[r]));
+      factor[r] = exp2(most[r] - now[r]);
       most[r] = now[r];
-      shift[r] = scale * now[r];
       total[r] *= factor[r];
     }
     [[unroll]] for (uint e = 0; e < ELEMENTS; e++)
@@ -112,7 +109,7 @@ void main() {
     MATRIX_A p[KEY_TILES];
     [[unroll]] for (uint j = 0; j < KEY_TILES; j++)
       [[unroll]] for (uint e = 0; e < ELEMENTS; e++) {
-        float weight = exp2(scale * s[j][e] - shift[own(e)]);
+        float weight = exp2(s[j][e] - now[own(e)]);
         total[own(e)] += weight;
         p[j][e] = float16_t(weight);
       }

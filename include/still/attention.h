@@ -310,7 +310,8 @@ typedef struct still_attention_inputs {
  * Any n; chunk borders are handled inside. Memory does not depend on n.
  * Errors: ARGUMENT, MEMORY (growing kinds; or another thread's forward holds the work space and there is
  * no memory for a second one), CANCELLED (inputs.stop); on any other error the cache is as it was. Values are not checked: a NaN that goes
- * in comes out, in its own token's row and in those that attend to it, never in an earlier one.
+ * in comes out, in its own token's row and in those that attend to it, never in an earlier one (on a Vulkan device also in
+ * earlier ones among the same 64 tokens; in half precision values above 65504 are infinite there).
  * Thread-safety: one thread for each cache at a time. Uses options.threads OpenMP threads inside; the
  * result is the same for any number of them, bit for bit. */
 STILL_API still_status still_attention_forward(const still_attention_plan *plan,

@@ -23,16 +23,33 @@ float[8] filled(float x) { return float[8](x, x, x, x, x, x, x, x); }
 shared float first[GROUP / 32][256], second[GROUP / 32][256];  // second: transposed, as MATRIX_B lies in registers
 
 #define coopMatMulAdd product_of_tiles
+#define TERM(k) first[SUBGROUP][left + k] * second[SUBGROUP][right + k]
 float[8] product_of_tiles(float16_t[8] a, float16_t[8] b, float[8] sum) {
   for (uint e = 0; e < 8 * ONE; e++) {
     first[SUBGROUP][tile_row(e) * 16 + tile_column(e)] = float(a[e]);
     second[SUBGROUP][tile_row(e) * 16 + tile_column(e)] = float(b[e]);
   }
   barrier();
-  for (uint e = 0; e < 8 * ONE; e++)
-    for (uint k = 0; k < 16 * ONE; k++) sum[e] += first[SUBGROUP][tile_row(e) * 16 + k] * second[SUBGROUP][tile_column(e) * 16 + k];
+  for (uint e = 0; e < 8 * ONE; e++) {
+    uint left = tile_row(e) * 16, right = tile_column(e) * 16;
+    // no loop: llvmpipe stops an invocation after 65535 iterations of all of its loops
+    sum[e] += TERM(0) + TERM(1) + TERM(2) + TERM(3) + TERM(4) + TERM(5) + TERM(6) + TERM(7) + TERM(8) + TERM(9) + TERM(10) +
+              TERM(11) + TERM(12) + TERM(13) + TERM(14) + TERM(15);
+  }
   barrier();
   return sum;
+}
+
+// The largest of the workgroup, whose subgroups have to take the same number of steps here.
+shared uint largest;
+uint most_of_group(uint x) {
+  if (gl_LocalInvocationID.x == 0) largest = 0;
+  barrier();
+  atomicMax(largest, x);
+  barrier();
+  uint y = largest;
+  barrier();
+  return y;
 }
 
 #define subgroupBarrier barrier

@@ -80,17 +80,17 @@ static still_attention_options options_of(still_attention_kind kind, int heads, 
   return o;
 }
 
-static void compare_as(const char *what, still_attention_options o, bool gated, size_t n0) {
+static void compare_arrays(const char *what, still_attention_options o, const arrays *a, bool gated,
+                           size_t n0) {
   static int64_t want_kept[MOST_HEADS][N], got_kept[MOST_HEADS][N];
   size_t want_counts[MOST_HEADS], got_counts[MOST_HEADS];
   const size_t dim = (size_t)o.head_dim, rows = (size_t)o.heads * N;
-  arrays a = make_arrays((size_t)o.heads, dim);
   float *want = malloc(rows * dim * sizeof *want), *got = malloc(rows * dim * sizeof *got);
   assert_true(want && got);
-  run(&o, &a, gated, N, want, want_kept, want_counts);
+  run(&o, a, gated, N, want, want_kept, want_counts);
   o.device = gpu_device();
   o.cache_type = STILL_F16;
-  run(&o, &a, gated, n0, got, got_kept, got_counts);
+  run(&o, a, gated, n0, got, got_kept, got_counts);
   check_rows_close(what, got, want, rows, dim, 5e-3);
   for (int h = 0; h < o.heads; h++) {
     assert_int_equal(got_counts[h], want_counts[h]);
@@ -98,6 +98,11 @@ static void compare_as(const char *what, still_attention_options o, bool gated, 
   }
   free(want);
   free(got);
+}
+
+static void compare_as(const char *what, still_attention_options o, bool gated, size_t n0) {
+  arrays a = make_arrays((size_t)o.heads, (size_t)o.head_dim);
+  compare_arrays(what, o, &a, gated, n0);
   free_arrays(&a);
 }
 
@@ -113,6 +118,26 @@ static void heads_of_64(void **state) {
   compare("still, 64, split", STILL_ATTENTION_STILL, 2, 64, 100);
   compare("still, 64, split at a chunk", STILL_ATTENTION_STILL, 2, 64, 192);
   compare("full, 64", STILL_ATTENTION_FULL, 2, 64, N);
+  still_attention_options o = options_of(STILL_ATTENTION_SWA, 2, 64);
+  compare_as("swa, 64", o, true, N);
+  o.window = 144;
+  o.sinks = 3;
+  compare_as("swa, 64, a longer window and sinks, split", o, true, 128);
+}
+
+/* Logits of 2^29 and more, of which each query's own is the largest: a weight of 1 and zeros. */
+static void large_logits(void **state) {
+  (void)state;
+  enum { HEADS = 2, D = 64 };
+  const still_attention_kind kinds[] = {STILL_ATTENTION_FULL, STILL_ATTENTION_SWA};
+  arrays a = make_arrays(HEADS, D);
+  for (size_t i = 0; i < N * D; i++) { /* one key/value head */
+    a.k[i] = a.k[i] > 0 ? 8192.0f : -4096.0f;
+    for (size_t h = 0; h < HEADS; h++) a.q[h * N * D + i] = a.k[i];
+  }
+  for (size_t i = 0; i < CHECK_COUNT(kinds); i++)
+    compare_arrays("large logits", options_of(kinds[i], HEADS, D), &a, false, N);
+  free_arrays(&a);
 }
 
 static void options_of_64(void **state) {
@@ -313,6 +338,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(matrices_are_pretended),
                                      cmocka_unit_test(products),
                                      cmocka_unit_test(heads_of_64),
+                                     cmocka_unit_test(large_logits),
                                      cmocka_unit_test(options_of_64),
                                      cmocka_unit_test(heads_of_128),
                                      cmocka_unit_test(long_segments),
@@ -320,10 +346,10 @@ int main(void) {
                                      cmocka_unit_test(route_keeps_to_its_room),
                                      cmocka_unit_test(matrices_were_used)};
 #else
-  const struct CMUnitTest tests[] = {cmocka_unit_test(heads_of_64), cmocka_unit_test(options_of_64),
-                                     cmocka_unit_test(heads_of_128),
-                                     cmocka_unit_test(tiles_hold_the_rows),
-                                     cmocka_unit_test(route_keeps_to_its_room)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(heads_of_64),         cmocka_unit_test(large_logits),
+      cmocka_unit_test(options_of_64),       cmocka_unit_test(heads_of_128),
+      cmocka_unit_test(tiles_hold_the_rows), cmocka_unit_test(route_keeps_to_its_room)};
 #endif
   return gpu_run_tests(tests, CHECK_COUNT(tests));
 }
