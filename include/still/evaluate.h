@@ -286,8 +286,9 @@ typedef struct still_choice_result {
  * alike is evaluated once. Other names are understood, too: goal/sol1/sol2/label (PIQA),
  * activity_label/ctx_a/ctx_b (or ctx)/endings/label (HellaSwag: no "Question:", its marks in brackets
  * taken out), question.stem and choices.text with choices.label and answerKey (ARC),
- * sentence/option1/option2 (WinoGrande), subject (MMLU: letters). Errors: FORMAT (file and line, or a
- * choice without tokens), ARGUMENT (an item that is too long), CANCELLED and those of sessions. */
+ * sentence/option1/option2 (WinoGrande; the sentence must have one "_"), subject (MMLU: letters).
+ * Errors: FORMAT (file and line, or a choice without tokens), ARGUMENT (an item that is too long),
+ * CANCELLED and those of sessions. */
 STILL_API still_status still_evaluate_choices(const still_evaluation_run *run, const char *path,
                                               const still_choice_options *options,
                                               still_choice_result *result);

@@ -14,6 +14,7 @@ typedef struct shape {
   const char *choices[STILL_MOST_CHOICES], *labels[STILL_MOST_CHOICES];
   size_t count;
   const still_json *answer, *story; /* story: HellaSwag's line, whose texts are cleaned first */
+  const char *gap;                  /* the question's "_" that a choice fills */
   int first;                        /* the number of the first choice */
 } shape;
 
@@ -44,6 +45,28 @@ static still_status read_choices(shape *s, const still_json *choices) {
   return STILL_OK;
 }
 
+/* A text's only "_". */
+static const char *only_gap(const char *text) {
+  const char *gap = strchr(text, '_');
+  return gap && !strchr(gap + 1, '_') ? gap : NULL;
+}
+
+/* That of a question, where a longer line of them is no gap, nor is an index (CO_{2}). */
+static const char *question_gap(const char *text) {
+  const char *gap = only_gap(text);
+  return gap && gap > text && isalnum((unsigned char)gap[-1]) ? NULL : gap;
+}
+
+static still_status read_sentence(shape *s, const still_json *line) {
+  s->first = 1;
+  STILL_TRY(add_choice(s, still_json_find(line, "option1"), NULL));
+  STILL_TRY(add_choice(s, still_json_find(line, "option2"), NULL));
+  STILL_TRY(still_json_get_string(line, "sentence", &s->question));
+  s->gap = only_gap(s->question);
+  if (s->gap) return STILL_OK;
+  return still_fail(STILL_ERROR_FORMAT, "'sentence' must have one gap, written '_'");
+}
+
 static still_status read_shape(shape *s, const still_json *line) {
   const still_json *question = still_json_find(line, "question");
   s->answer = still_json_find(line, "answer");
@@ -58,12 +81,7 @@ static still_status read_shape(shape *s, const still_json *line) {
     s->story = line;
     return read_choices(s, still_json_find(line, "endings"));
   }
-  if (still_json_find(line, "sentence")) {
-    s->first = 1;
-    STILL_TRY(add_choice(s, still_json_find(line, "option1"), NULL));
-    STILL_TRY(add_choice(s, still_json_find(line, "option2"), NULL));
-    return still_json_get_string(line, "sentence", &s->question);
-  }
+  if (still_json_find(line, "sentence")) return read_sentence(s, line);
   if (still_json_type_of(question) == STILL_JSON_OBJECT) {
     STILL_TRY(read_choices(s, still_json_find(question, "choices")));
     return still_json_get_string(question, "stem", &s->question);
@@ -112,14 +130,14 @@ static still_status stripped(const char *text, char **out) {
 }
 
 /* The sentence up to its gap with the choice in it; what is left is scored. */
-static still_status fill_gap(still_choice_item *item, const shape *s, size_t i, const char *gap) {
+static still_status fill_gap(still_choice_item *item, const shape *s, size_t i) {
   char *before, *after = NULL;
   STILL_TRY(still_copy_string(&before, s->question));
-  before[gap - s->question] = 0;
+  before[s->gap - s->question] = 0;
   still_status status = still_fill_in(
       &item->starts[i], "{before}{choice}",
       (const still_field[]){{"before", before}, {"choice", s->choices[i]}, {NULL, NULL}});
-  if (!status) status = stripped(gap + 1, &after);
+  if (!status) status = stripped(s->gap + 1, &after);
   if (!status)
     status = still_fill_in(&item->ends[i], " {after}",
                            (const still_field[]){{"after", after}, {NULL, NULL}});
@@ -221,19 +239,11 @@ static still_status put_ending(still_choice_item *item, const shape *s, size_t i
   return status;
 }
 
-/* Where a sentence has its only "_"; a longer line of them is no gap, nor is an index (CO_{2}). */
-static const char *find_gap(const char *text) {
-  const char *gap = strchr(text, '_');
-  const bool index = gap && gap > text && isalnum((unsigned char)gap[-1]);
-  return gap && !index && !strchr(gap + 1, '_') ? gap : NULL;
-}
-
 static still_status put_one(still_choice_item *item, const shape *s, bool letters, size_t i) {
-  const char *gap = s->story || letters ? NULL : find_gap(s->question);
   if (s->story) return put_ending(item, s, i);
   if (letters) return put_letter(item, s, i);
   item->bytes[i] = strlen(s->choices[i]);
-  if (gap) return fill_gap(item, s, i, gap);
+  if (s->gap) return fill_gap(item, s, i);
   return put_choice(item, "Question: {question}\nAnswer:", s->question, s->choices[i], i);
 }
 
@@ -259,6 +269,7 @@ static still_status add_line(void *user, const still_json *line) {
     items->room = room;
   }
   STILL_TRY(read_shape(&s, line));
+  if (!s.story && !s.gap) s.gap = question_gap(s.question);
   return make_item(&items->items[items->count++], &s, items->format);
 }
 

@@ -550,6 +550,10 @@ static void test_choice_refusals(void **state) {
   refuse("{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "line 1: 'question' is missing");
   refuse("{\"sentence\": \"a _\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"3\"}",
          "'answer' is 3");
+  refuse("{\"sentence\": \"no gap\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"1\"}",
+         "'sentence' must have one gap");
+  refuse("{\"sentence\": \"_ and _\", \"option1\": \"x\", \"option2\": \"y\", \"answer\": \"1\"}",
+         "'sentence' must have one gap");
   refuse("{\"question\": \"q\", \"choices\": [\"a\", \" \"], \"answer\": 0}", "choice 1 is empty");
   refuse("{\"question\": \"q\", \"choices\": \"ab\", \"answer\": 0}",
          "'choices' is no array of texts");
