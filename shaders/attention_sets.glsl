@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which tokens a query sees. Needs the push constants.
+// Where tokens lie and which of them a query sees. Needs the push constants.
 #ifndef CHUNK
 #define CHUNK push.chunk
 #endif
@@ -22,6 +22,11 @@ uint near_begin(uint t) {
   if (push.lower == STILL_LOWER_WINDOW) return t + 1 - min(t + 1, CHUNK);
   return (max(chunks_before(t), 1) - 1) * CHUNK;
 }
+
+// Row of the token at position p among the new ones: of q, k, v, gate and out.
+uint input_row(uint p) { return push.row0 + p - push.start; }
+// And in the near cache, a ring of two chunks for each head.
+uint near_row(uint head, uint p) { return head * 2 * push.chunk + p % (2 * push.chunk); }
 
 uint kv_head(uint head) { return head / (push.heads / push.kv_heads); }
 uint route_head(uint head) { return head / (push.heads / push.route_heads); }

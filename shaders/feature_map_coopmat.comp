@@ -100,7 +100,6 @@ void main() {
   owned_sum(squares);
   owned_max(most);
   owned_max(least);
-  const float LOG2E = 1.4426950408889634;
   [[unroll]] for (uint r = 0; r < OWNED; r++) {
     float length_ = (push.flags & STILL_FLAG_NORM) != 0 ? sqrt(norms[r]) / max(sqrt(squares[r]), TINY) : 1.0;
     scale[r] = LOG2E * length_ / X_FACTOR;

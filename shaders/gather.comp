@@ -19,18 +19,17 @@ layout(constant_id = 1) const uint SCORES = 0;  // 1: these alone
 void main() {
   uint i = gl_GlobalInvocationID.x;
   uint used = push.start + push.count - push.base;
-  uint ring = 2 * push.chunk;
   if (gl_WorkGroupID.y + SCORES == 0) {
     uint head = i / (used * D4), row = i / D4 % used, c = i % D4;
     if (head >= push.kv_heads) return;
     uint p = push.base + row;
     uint to = (head * push.rows + push.work_row0 + row) * D4 + c;
     if (p < push.start) {
-      uint from = (head * ring + p % ring) * D4 + c;
+      uint from = near_row(head, p) * D4 + c;
       work_k[to] = near_k[from];
       work_v[to] = near_v[from];
     } else {
-      uint from = ((push.row0 + p - push.start) * push.kv_heads + head) * D4 + c;
+      uint from = (input_row(p) * push.kv_heads + head) * D4 + c;
       work_k[to] = STORE4(in_k[from]);
       work_v[to] = STORE4(in_v[from]);
     }
@@ -39,6 +38,6 @@ void main() {
     uint head = old == 0 ? push.heads : i / old;
     if (head >= push.heads) return;
     uint row = i % old;
-    work_scores[head * push.rows + row] = near_scores[head * ring + (push.base + row) % ring];
+    work_scores[head * push.rows + row] = near_scores[near_row(head, push.base + row)];
   }
 }

@@ -25,11 +25,11 @@ void load_row(uint row, uint head, uint column, out f16vec4 k, out f16vec4 v) {
   k = v = f16vec4(0);
   if (p >= end) return;
   if (p < push.start) {
-    uint from = ((head * 2 * push.chunk + p % (2 * push.chunk)) * D + column) / 4;
+    uint from = (near_row(head, p) * D + column) / 4;
     k = near_k[from];
     v = near_v[from];
   } else {
-    uint from = (((push.row0 + p - push.start) * push.kv_heads + head) * D + column) / 4;
+    uint from = ((input_row(p) * push.kv_heads + head) * D + column) / 4;
     k = f16vec4(in_k[from]);
     v = f16vec4(in_v[from]);
   }

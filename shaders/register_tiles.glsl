@@ -3,7 +3,8 @@
 // columns D.
 uint blocks_of(uint rows) { return (rows + 63) / 64 * 4; }  // four at a time are read
 // Queries lie there times this: products with keys are logits in powers of two.
-float query_factor() { return push.scale * 1.4426950408889634; }
+const float LOG2E = 1.4426950408889634;
+float query_factor() { return push.scale * LOG2E; }
 uint query_tile(uint head, uint block) { return (head * blocks_of(push.count) + block) * 2 * D; }
 uint near_tile(uint kv, uint block) { return (kv * blocks_of(push.rows) + block) * 2 * D; }
 uint kept_tile(uint route, uint block) {

@@ -46,7 +46,7 @@ vec4 staged_q, staged_k[STEP * SLICE4 / STILL_GROUP];  // the next slice, on its
 void fetch(uint tid, uint head, uint t0, uint first, uint last, uint c) {
   uint t = t0 + tid / SLICE4, qc = c + tid % SLICE4;
   staged_q = t < push.start + push.count && qc < D4
-                 ? push.scale * q[((push.row0 + t - push.start) * push.heads + head) * D4 + qc]
+                 ? push.scale * q[(input_row(t) * push.heads + head) * D4 + qc]
                  : vec4(0);
   [[unroll]] for (uint n = 0; n < STEP * SLICE4 / STILL_GROUP; n++) {
     uint i = tid + n * STILL_GROUP, p = first + i / SLICE4, kc = c + i % SLICE4;

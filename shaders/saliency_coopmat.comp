@@ -38,7 +38,6 @@ void main() {
       s[j] = coopMatMulAdd(x[k], b, s[j]);
     }
   }
-  const float LOG2E = 1.4426950408889634;
   // Column c of the 80 is the token at distance row + 64 - c; the token itself counts apart.
   float rest[ROWS], sum[ROWS], self_logits[ROWS];
   [[unroll]] for (uint r = 0; r < ROWS; r++) {

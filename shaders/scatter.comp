@@ -13,20 +13,20 @@ layout(set = 0, binding = 5) readonly buffer b5 { float work_scores[]; };  // (H
 
 void main() {
   uint i = gl_GlobalInvocationID.x;
-  uint end = push.start + push.count, ring = 2 * push.chunk;
+  uint end = push.start + push.count;
   uint first = max(push.start, near_begin(end - 1));  // older ones are in the ring already
   uint fresh = end - first;
   if (gl_WorkGroupID.y == 0) {
     uint head = i / (fresh * D4), row = i / D4 % fresh, c = i % D4;
     if (head >= push.kv_heads) return;
-    uint to = (head * ring + (first + row) % ring) * D4 + c;
+    uint to = near_row(head, first + row) * D4 + c;
     uint from = (head * push.rows + first + row - push.base) * D4 + c;
     near_k[to] = work_k[from];
     near_v[to] = work_v[from];
   } else {
     uint head = i / fresh, row = i % fresh;
     if (head >= push.heads) return;
-    near_scores[head * ring + (first + row) % ring] =
+    near_scores[near_row(head, first + row)] =
         work_scores[head * push.rows + first + row - push.base];
   }
 }

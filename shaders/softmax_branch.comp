@@ -44,7 +44,7 @@ void fetch_logits(uint tid, uint head, uint t0, key_tile tile, uint d) {
     uint i = tid + n * GROUP, r = i / QK_SLICE4, c = d + i % QK_SLICE4, t = t0 + r;
     staged[n] = staged[STAGED_LOGITS + n] = vec4(0);
     if (t >= push.start && t < push.start + push.count && c < D4)
-      staged[n] = push.scale * q[((push.row0 + t - push.start) * push.heads + head) * D4 + c];
+      staged[n] = push.scale * q[(input_row(t) * push.heads + head) * D4 + c];
     if (exists(tile, r) && c < D4) {
       uint at = row_of(tile, r) * D4 + c;
       staged[STAGED_LOGITS + n] = tile.kept ? vec4(kept_k[at]) : vec4(work_k[at]);
@@ -151,7 +151,7 @@ void merge(uint tid, uint head, uint t0) {
     uint t = t0 + ty * OWN_ROWS + i;
     if (t < push.start || t >= push.start + push.count) continue;
     uint row = head * push.rows + t - push.start;
-    uint at = ((push.row0 + t - push.start) * push.heads + head) * D4;
+    uint at = (input_row(t) * push.heads + head) * D4;
     bool hybrid = (push.flags & STILL_FLAG_LINEAR) != 0;
     float total = row_total[ty * OWN_ROWS + i];
     if (hybrid) total += linear_floats[4 * push.heads * push.rows * D4 + row];

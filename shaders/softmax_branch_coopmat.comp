@@ -125,7 +125,7 @@ void main() {
 
   uint rows0[ROWS];  // of the outputs, in vec4
   [[unroll]] for (uint r = 0; r < ROWS; r++)
-    rows0[r] = (((push.row0 + min(t + row_at(r), last) - push.start) * push.heads + head) * DIM + own_dims()) / 4;
+    rows0[r] = ((input_row(min(t + row_at(r), last)) * push.heads + head) * DIM + own_dims()) / 4;
 #ifdef LINEAR
   uint chunk = t / 64;
   if (chunk >= push.route_first + 2) {

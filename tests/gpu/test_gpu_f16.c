@@ -165,47 +165,15 @@ static void heads_of_128(void **state) {
   compare("swa, 128", STILL_ATTENTION_SWA, 2, 128, 200);
 }
 #else
-#include "emulated_hybrid_branch_coopmat_d128.h"
-#include "emulated_hybrid_branch_coopmat_d64.h"
-#include "emulated_key_features_coopmat_d128.h"
-#include "emulated_key_features_coopmat_d64.h"
-#include "emulated_linear_branch_coopmat_d128.h"
-#include "emulated_linear_branch_coopmat_d64.h"
-#include "emulated_linear_totals_coopmat_d128.h"
-#include "emulated_linear_totals_coopmat_d64.h"
-#include "emulated_matmul_coopmat_bf16.h"
-#include "emulated_matmul_coopmat_f16.h"
-#include "emulated_matmul_coopmat_q8_0.h"
-#include "emulated_query_features_coopmat_d128.h"
-#include "emulated_query_features_coopmat_d64.h"
-#include "emulated_saliency_coopmat_d128.h"
-#include "emulated_saliency_coopmat_d64.h"
-#include "emulated_softmax_branch_coopmat_d128.h"
-#include "emulated_softmax_branch_coopmat_d64.h"
-
-#define PRETEND(name)                                                                              \
-  still_vulkan_pretend_code(STILL_SHADER_##name, emulated_##name, sizeof emulated_##name)
+#include "emulated_code.h" /* made by meson.build */
 
 /* The device says that it has cooperative matrices until it is closed. */
 static void matrices_are_pretended(void **state) {
   (void)state;
-  PRETEND(hybrid_branch_coopmat_d128);
-  PRETEND(hybrid_branch_coopmat_d64);
-  PRETEND(key_features_coopmat_d128);
-  PRETEND(key_features_coopmat_d64);
-  PRETEND(linear_branch_coopmat_d128);
-  PRETEND(linear_branch_coopmat_d64);
-  PRETEND(linear_totals_coopmat_d128);
-  PRETEND(linear_totals_coopmat_d64);
-  PRETEND(matmul_coopmat_bf16);
-  PRETEND(matmul_coopmat_f16);
-  PRETEND(matmul_coopmat_q8_0);
-  PRETEND(query_features_coopmat_d128);
-  PRETEND(query_features_coopmat_d64);
-  PRETEND(saliency_coopmat_d128);
-  PRETEND(saliency_coopmat_d64);
-  PRETEND(softmax_branch_coopmat_d128);
-  PRETEND(softmax_branch_coopmat_d64);
+#define SHADER(name)                                                                               \
+  still_vulkan_pretend_code(STILL_SHADER_##name, emulated_##name, sizeof emulated_##name);
+#include "emulated_list.h"
+#undef SHADER
   still_vulkan *vulkan;
   check_ok(still_vulkan_open(&vulkan, gpu_device()));
   vulkan->features |= STILL_VULKAN_COOPMAT;

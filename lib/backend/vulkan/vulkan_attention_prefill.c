@@ -203,14 +203,18 @@ static uint32_t blocks_of(uint32_t rows) {
   return tiles_of(rows, STILL_TILE) * (STILL_TILE / 16);
 }
 
+/* Workgroups that stride over the tiles of a head. */
+static uint32_t tile_groups(const block *b, uint32_t rows) {
+  const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim;
+  return (uint32_t)smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
+}
+
 /* Tiles of the block's queries. */
 static still_status make_query_tiles(const block *b) {
-  const uint64_t dim = (uint64_t)b->attention->plan->options.head_dim;
-  const uint64_t groups = smaller((uint64_t)blocks_of(b->push.count) * dim / 64, MOST_GROUPS);
   return run_as(b, STILL_SHADER_query_tiles_f16, 0,
                 (still_vulkan_dispatch){.buffers = {b->rows->q, &b->work->query_tiles},
                                         .writes = 1 << 1,
-                                        .groups = {(uint32_t)groups, b->push.heads, 1},
+                                        .groups = {tile_groups(b, b->push.count), b->push.heads, 1},
                                         .work = work_of(b, b->push.count, 4)});
 }
 
@@ -317,13 +321,12 @@ static still_status make_tiles(const block *b, bool kept) {
   const uint32_t rows = kept ? b->push.kept_rows : b->push.start + b->push.count - b->push.base;
   const uint32_t heads = kept ? b->push.route_heads : b->push.kv_heads;
   const uint32_t dim = (uint32_t)a->plan->options.head_dim;
-  const uint64_t groups = smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
   return run_as(b, STILL_SHADER_tiles_f16, kept,
                 (still_vulkan_dispatch){.buffers = {kept ? &a->kept_k : &a->near_k,
                                                     kept ? &a->kept_v : &a->near_v,
                                                     &b->work->key_tiles, &b->work->value_tiles},
                                         .writes = 1 << 2 | 1 << 3,
-                                        .groups = {(uint32_t)groups, heads, 1},
+                                        .groups = {tile_groups(b, rows), heads, 1},
                                         .work = 8.0 * rows * heads * dim});
 }
 
@@ -333,13 +336,12 @@ static still_status gather_tiles(const block *b) {
   still_vulkan_work *w = b->work;
   const uint32_t rows = b->push.start + b->push.count - b->push.base;
   const uint32_t dim = (uint32_t)a->plan->options.head_dim;
-  const uint64_t groups = smaller((uint64_t)blocks_of(rows) * dim / 64, MOST_GROUPS);
   STILL_TRY(run_as(
       b, STILL_SHADER_gather_tiles_f16, 0,
       (still_vulkan_dispatch){.buffers = {&a->near_k, &a->near_v, b->rows->k, b->rows->v, &w->keys,
                                           &w->values, &w->key_tiles, &w->value_tiles},
                               .writes = 1 << 4 | 1 << 5 | 1 << 6 | 1 << 7,
-                              .groups = {(uint32_t)groups, b->push.kv_heads, 1},
+                              .groups = {tile_groups(b, rows), b->push.kv_heads, 1},
                               .work = 8.0 * rows * b->push.kv_heads * dim}));
   return gathers_scores(b) ? gather_some(b, false, true) : STILL_OK;
 }
